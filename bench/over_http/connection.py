@@ -8,7 +8,7 @@ from contextlib import closing
 from urllib.parse import urlsplit
 
 from server.client.address import Address
-from server.client.answer import ServerFailed, request_head, send
+from server.client.answer import ServerAnswer, ServerFailed, request_head
 
 MAX_ERROR_BODY = 16 * 2**10
 """Bytes of an error's body that are kept."""
@@ -75,15 +75,10 @@ async def exchange(
 ) -> Exchange:
     """Send a request and receive its whole answer. Raises ConnectionFailed."""
     found = Exchange(on_body)
+    answer = ServerAnswer(request, silence=0.0, on_progress=found.heard)
     try:
-        answer = await send(
-            endpoint.address,
-            request,
-            silence=0.0,
-            connect_timeout=CONNECT_TIMEOUT,
-            on_progress=found.heard,
-        )
         with closing(answer):
+            await answer.connect(endpoint.address, CONNECT_TIMEOUT)
             await answer.head()
             found.status = answer.status
             while True:
@@ -92,6 +87,6 @@ async def exchange(
                     found.write(data)
                 if is_last:
                     return found
-                answer.relay_to(found)
+                answer.writer = found
     except ServerFailed as error:
         raise ConnectionFailed(str(error)) from error

@@ -67,7 +67,8 @@ class ServerAnswer(asyncio.Protocol):
         self.num_pieces = 0
         self.last = b""
         """The last piece of the body that was passed on."""
-        self._writer: PieceWriter | None = None
+        self.writer: PieceWriter | None = None
+        """Gets the body whenever that need not wait."""
         self._request = request
         self._silence = silence
         self._on_progress = on_progress
@@ -87,10 +88,29 @@ class ServerAnswer(asyncio.Protocol):
 
     # The task's side
 
+    async def connect(self, address: Address, seconds: float) -> None:
+        """Send the request over a new connection. The caller closes it, whatever comes of it.
+
+        Raises NotSent, or ServerFailed if there may have been a connection.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                if address.socket_path:
+                    await self._loop.create_unix_connection(lambda: self, address.socket_path)
+                else:
+                    tls = _tls() if address.is_tls else None
+                    await self._loop.create_connection(
+                        lambda: self, address.host, address.port, ssl=tls
+                    )
+        except TimeoutError:
+            failure = NotSent if self._transport is None else ServerFailed
+            raise failure(f"no connection to {address.text} in {seconds:g} s") from None
+        except OSError as error:
+            raise NotSent(f"cannot connect to {address.text}: {error.strerror or error}") from None
+
     async def head(self) -> None:
         """Wait for the status and the headers. Raises ServerFailed."""
         while not self._has_head:
-            self._raise_failure()
             await self._news()
 
     async def receive(self) -> tuple[bytes, bool]:
@@ -99,22 +119,8 @@ class ServerAnswer(asyncio.Protocol):
         Raises ServerFailed after the last piece if the end is missing.
         """
         while not (self._pieces or self._has_ended):
-            self._raise_failure()
-            if self._is_paused and self._transport is not None:
-                self._is_paused = False
-                self._heard = self._loop.time()
-                self._transport.resume_reading()
             await self._news()
         return self._take(), self._has_ended
-
-    def relay_to(self, writer: PieceWriter | None) -> None:
-        """Write the body there from now on, whenever that need not wait."""
-        self._writer = writer
-
-    @property
-    def is_sent(self) -> bool:
-        """Whether the server may have seen the request."""
-        return self._transport is not None
 
     def close(self) -> None:
         """End the connection, whatever is missing. Idempotent."""
@@ -150,9 +156,8 @@ class ServerAnswer(asyncio.Protocol):
             return
         if not self._pieces:
             return
-        writer = self._writer
-        if writer is not None and self._is_waiting and writer.is_ready:
-            writer.write(self._take())
+        if self.writer is not None and self._is_waiting and self.writer.is_ready:
+            self.writer.write(self._take())
             return
         self._notify()
         may_pause = self._has_head and not self._has_ended and not self._is_paused
@@ -232,11 +237,14 @@ class ServerAnswer(asyncio.Protocol):
             pieces.clear()
         return data
 
-    def _raise_failure(self) -> None:
+    async def _news(self) -> None:
+        """Let the server go on until something has come of it. Raises ServerFailed."""
         if self._error is not None:
             raise self._error
-
-    async def _news(self) -> None:
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            self._heard = self._loop.time()
+            self._transport.resume_reading()
         self._wake = self._loop.create_future()
         await self._wake
 
@@ -276,65 +284,18 @@ def request_head(
     return b"\r\n".join([*lines, b"", b""])
 
 
-async def send(
-    address: Address,
-    *request: bytes,
-    silence: float,
-    connect_timeout: float,
-    on_progress: Callable[[float], None] = lambda _now: None,
-    on_sent: Callable[[], None] = lambda: None,
-) -> ServerAnswer:
-    """Connect and send a request. The caller closes the answer. See ServerAnswer.
-
-    Raises NotSent, or ServerFailed if there may have been a connection.
-    """
-    loop = asyncio.get_running_loop()
-    made: list[ServerAnswer] = []
-    is_connected = False
-
-    def make() -> ServerAnswer:
-        made.append(
-            ServerAnswer(*request, silence=silence, on_progress=on_progress, on_sent=on_sent)
-        )
-        return made[-1]
-
-    try:
-        async with asyncio.timeout(connect_timeout):
-            if address.socket_path:
-                _, answer = await loop.create_unix_connection(make, address.socket_path)
-            else:
-                tls = _tls() if address.is_tls else None
-                _, answer = await loop.create_connection(make, address.host, address.port, ssl=tls)
-        is_connected = True
-    except TimeoutError:
-        message = f"no connection to {address.text} in {connect_timeout:g} s"
-        if not any(answer.is_sent for answer in made):
-            raise NotSent(message) from None
-        raise ServerFailed(message) from None
-    except OSError as error:
-        raise NotSent(f"cannot connect to {address.text}: {error.strerror or error}") from None
-    finally:
-        if not is_connected:
-            for answer in made:  # there may be a connection at the last moment
-                answer.close()
-    return answer
-
-
 @cache
 def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-async def sickness(
-    address: Address,
-    path: str,
-    timeout: float,  # noqa: ASYNC109 - a limit of the question, not a cancellation
-) -> str:
+async def sickness(address: Address, path: str, seconds: float) -> str:
     """What is wrong with a server, in words; empty if ``path`` answers 200 in time."""
     head = request_head("GET", path.encode(), [(b"accept", b"*/*")], address)
+    answer = ServerAnswer(head, silence=seconds)
     try:
-        answer = await send(address, head, silence=timeout, connect_timeout=timeout)
         with closing(answer):
+            await answer.connect(address, seconds)
             await answer.head()
     except ServerFailed as failure:
         return str(failure)

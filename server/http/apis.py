@@ -35,7 +35,6 @@ def openai_shape(_status: int, error: ErrorObject, _request_id: str | None = Non
 
 
 def plain_event(_error: ErrorObject, body: bytes, _last: bytes) -> bytes:
-    """An event without a name."""
     return b"data: " + b" ".join(body.splitlines()) + b"\n\n"
 
 
@@ -91,7 +90,6 @@ _paths: dict[str, ApiPath] = {}
 
 
 def register(api: Api) -> None:
-    """Add an API and its paths to the table."""
     _apis.update(dict.fromkeys(api.places, api))
     _paths.update(api.paths)
 

@@ -1,9 +1,7 @@
 """decode_request: the JSON of a body to a request, within the limits of ``schemas.limits``.
 
 Unknown fields of a request, and of objects in it that forbid them, are left out and named; unknown
-keys of other nested objects are left out silently. ``server.http.loose_values`` says which values
-are taken that are not of a field's type. The cost of a body is bounded before an object is made of
-it.
+keys of other nested objects are left out silently.
 """
 
 from __future__ import annotations
@@ -43,10 +41,7 @@ WIDEST = 4  # bytes of a character, if a text has one outside of ASCII
 
 
 class Punctuation:
-    """Characters of a JSON body that say how many values it has. Those inside of texts count.
-
-    Each pass takes 0.6 ms a MB and holds the interpreter lock.
-    """
+    """Characters of a JSON body that say how many values it has. Those inside of texts count."""
 
     def __init__(self, body: bytes) -> None:
         self.num_containers = body.count(b"[") + body.count(b"{")

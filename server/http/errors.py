@@ -1,15 +1,13 @@
 """Exceptions to error responses.
 
 Every failed request becomes an ``APIError`` here, with a status, OpenAI's error object and headers.
-``server.http.apis`` has the shape of each API. Messages have a limited length and contain nothing
-internal.
+Messages have a limited length and contain nothing internal.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -95,8 +93,7 @@ def to_api_error(error: Exception) -> APIError:
 def error_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """Litestar's exception handler for everything."""
     answer = to_api_error(error)
-    is_ours = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    if is_ours and not isinstance(error, RoseInferError):
+    if answer.status >= 500 and not isinstance(error, RoseInferError):
         path = quote(request.scope["path"])  # the decoded path may contain a line end
         logger.error("%s %s failed", request.method, path, exc_info=error)
     body, headers = _answered(request.scope, answer), retry_headers(answer)
@@ -179,7 +176,7 @@ def _from_litestar(error: HTTPException) -> APIError:
             return APIError(405, message, code="method_not_supported", headers=headers)
         case 413:
             return body_too_large()
-        case status if status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        case status if status < 500:
             return APIError(status, str(error.detail), headers=headers)
         case status:
             return APIError(status, "The server failed on this request.", type_="server_error")

@@ -1,7 +1,4 @@
-"""Reports what a request has and the server ignores: in a response header, and once in the log.
-
-That is fields that the API does not have, and keywords of schemas that cannot be enforced.
-"""
+"""Unknown fields and schema keywords that are ignored: named in a header, and once in the log."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 A page in a browser on the operator's machine can reach a server on loopback. Browsers name the
 page in ``Origin``. A page whose own name was rebound to a loopback address (DNS rebinding) sends
 that name in ``Host``.
-
-Cross-origin requests: which web pages may read answers.
 """
 
 from __future__ import annotations

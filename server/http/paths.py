@@ -1,7 +1,4 @@
-"""Paths as Litestar routes them: extra slashes make no difference to it.
-
-with_paths: routes below /v1 answer without that prefix too, extra slashes go, HEAD is GET.
-"""
+"""Paths as Litestar routes them, and their short forms without /v1."""
 
 from __future__ import annotations
 
@@ -16,18 +13,6 @@ from litestar.utils import normalize_path
 
 from server.http.apis import path_at, table
 
-
-def normalize(scope: Scope) -> None:
-    """Give an HTTP scope the path that its route is found by.
-
-    What looks at the path before or after the router then sees what the router sees.
-    """
-    path = normalize_path(scope["path"])
-    if path != scope["path"]:
-        scope["path"] = path
-        scope["raw_path"] = quote(path).encode()
-
-
 PREFIX = "/v1"
 
 METHOD_KEY = "received_method"
@@ -38,14 +23,16 @@ def with_paths(app: ASGIApp, short: Container[str]) -> ASGIApp:
     """Wrap ``app``: a path such as ``/chat/completions`` becomes ``/v1/chat/completions``.
 
     Some clients append the names of OpenAI's routes to a base URL without ``/v1``. Paths whose
-    first name is one of ``short`` get it. Before that, the path becomes what the router makes of it
-    (``normalize``), so that no spelling of a path passes by a limit. HEAD is answered like GET,
-    without the body.
+    first name is one of ``short`` get it. Before that, the path becomes what the router makes of
+    it: extra slashes go, so that no spelling of a path passes by a limit. HEAD is answered like
+    GET, without the body.
     """
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == ScopeType.HTTP:
-            normalize(scope)
+            path = normalize_path(scope["path"])
+            if path != scope["path"]:
+                scope["path"], scope["raw_path"] = path, quote(path).encode()
             if _first_name(scope["path"]) in short:
                 scope["path"] = PREFIX + scope["path"]
                 scope["raw_path"] = PREFIX.encode() + scope["raw_path"]

@@ -9,7 +9,6 @@ that there is none.
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 from litestar.enums import ScopeType
@@ -29,13 +28,7 @@ from server.settings.settings import parse_settings
 from server.tenants.tenant import tenant_at
 
 HELD_BODIES = 4
-"""Bodies of the largest size that one proxy may hold while they arrive.
-
-One address may hold half of that, and others have a reserve: it takes three addresses to shut out
-the others. Nothing ends an upload that stops, so they can do that for as long as they like. Behind
-a proxy all clients are one address.
-"""
-
+"""Bodies of the largest size that one proxy may hold while they arrive; one address, half of it."""
 
 SESSION = b"x-session-id"
 """The header by whose value Serve's router chooses the replica."""
@@ -46,21 +39,56 @@ _OWN_PATHS = "/-/"
 """Paths that Serve's proxies answer themselves, in plain text."""
 
 
-class OpenUploads:
-    """The bodies that arrive at one of Serve's proxies. Event loop of the proxy only."""
+def middlewares() -> list[Any]:
+    """The middlewares of Serve's proxies. ROSEINFER_MAX_BODY_SIZE limits bodies."""
+    from starlette.middleware import Middleware  # noqa: PLC0415 - comes with ray[serve]
 
-    def __init__(self, max_body_size: int) -> None:
+    name = "ROSEINFER_MAX_BODY_SIZE"
+    settings = parse_settings(["serve"], {name: os.environ.get(name, "")})
+    return [Middleware(Edge, max_body_size=settings.max_body_size)]
+
+
+class Edge:
+    """ASGI middleware: conversation, id and size of a request; shape and end of an answer.
+
+    Event loop of the proxy only.
+    """
+
+    def __init__(self, app: ASGIApp, max_body_size: int) -> None:
+        self._app = app
         self._max_body_size = max_body_size
         self.bodies = Budget(
             HELD_BODIES * max_body_size,
             full="Too many large requests arrive.",
-            never="",
-            clock=time.monotonic,
             most_each=HELD_BODIES // 2 * max_body_size,
         )
+        """Bytes of the bodies that arrive."""
 
-    async def body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body; None if the client leaves. Raises APIError for one without room."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP or scope["path"].startswith(_OWN_PATHS):
+            await self._app(scope, receive, send)
+            return
+        request_id = id_of(scope["headers"])
+        answer = _Answer(scope, send, request_id)
+        try:
+            body = await self._body(scope, receive)
+        except (APIError, QueueFull) as error:
+            await answer.refuse(to_api_error(error))
+            return
+        if body is None:
+            return  # the client has left
+        headers = [(n, v) for n, v in scope["headers"] if n != REQUEST_ID]
+        headers.append((REQUEST_ID, request_id))
+        if not any(name == SESSION for name, _ in headers) and (key := conversation_key(body)):
+            headers.append((SESSION, key.hex().encode()))
+        receive = _replayed(body, receive)
+        del body  # an answer takes longer than its request
+        passed_on: Any = {**scope, "headers": headers}
+        await self._app(passed_on, receive, answer.send)
+        await answer.end()
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The whole body; None if the client leaves. Raises APIError, or QueueFull without room."""
         if (declared_size(scope["headers"]) or 0) > self._max_body_size:
             raise body_too_large()
         tenant = tenant_at(scope.get("client")).name
@@ -79,50 +107,8 @@ class OpenUploads:
                 pieces.append(piece)
                 if not message.get("more_body", False):
                     return b"".join(pieces)
-        except QueueFull as refusal:
-            raise to_api_error(refusal) from None
         finally:
             self.bodies.give_back(tenant, size)
-
-
-def middlewares() -> list[Any]:
-    """The middlewares of Serve's proxies. ROSEINFER_MAX_BODY_SIZE limits bodies."""
-    from starlette.middleware import Middleware  # noqa: PLC0415 - comes with ray[serve]
-
-    name = "ROSEINFER_MAX_BODY_SIZE"
-    settings = parse_settings(["serve"], {name: os.environ.get(name, "")})
-    return [Middleware(Edge, max_body_size=settings.max_body_size)]
-
-
-class Edge:
-    """ASGI middleware: conversation, id and size of a request; shape and end of an answer."""
-
-    def __init__(self, app: ASGIApp, max_body_size: int) -> None:
-        self._app = app
-        self.uploads = OpenUploads(max_body_size)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != ScopeType.HTTP or scope["path"].startswith(_OWN_PATHS):
-            await self._app(scope, receive, send)
-            return
-        request_id = id_of(scope["headers"])
-        answer = _Answer(scope, send, request_id)
-        try:
-            body = await self.uploads.body(scope, receive)
-        except APIError as error:
-            await answer.refuse(error)
-            return
-        if body is None:
-            return  # the client has left
-        headers = [(n, v) for n, v in scope["headers"] if n != REQUEST_ID]
-        headers.append((REQUEST_ID, request_id))
-        if not any(name == SESSION for name, _ in headers) and (key := conversation_key(body)):
-            headers.append((SESSION, key.hex().encode()))
-        receive = _replayed(body, receive)
-        del body  # an answer takes longer than its request
-        passed_on: Any = {**scope, "headers": headers}
-        await self._app(passed_on, receive, answer.send)
-        await answer.end()
 
 
 class _Answer:

@@ -90,16 +90,13 @@ _decode_item = json.JSONDecoder().raw_decode
 _BETWEEN = frozenset(" \t\r\n,")
 
 
-def request_headers(
-    headers: Iterable[tuple[bytes, bytes]], *, client: str | None, request_id: str
-) -> Headers:
+def request_headers(headers: Headers, *, client: str | None, request_id: str) -> Headers:
     """The client's headers without its keys and those of its connection, and what replaces them."""
-    listed: set[bytes] = set()
-    given = list(headers)
-    for name, value in given:
+    dropped = set(_REPLACED)
+    for name, value in headers:
         if name == b"connection":
-            listed |= {token.strip().lower() for token in value.split(b",")}
-    kept = [(n, v) for n, v in given if n not in _REPLACED and n not in listed]
+            dropped |= {token.strip().lower() for token in value.split(b",")}
+    kept = [(n, v) for n, v in headers if n not in dropped]
     kept.append((b"x-request-id", request_id.encode()))
     if client is not None:
         kept.append((b"x-forwarded-for", client.encode("latin-1", "replace")))

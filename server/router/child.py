@@ -21,8 +21,6 @@ from server.client.address import Address
 from server.client.answer import sickness
 from server.router.config.config import PORT, SOCKET, RoutedModelConfig
 
-_SHARED = ("SO_REUSEADDR", "SO_REUSEPORT")
-
 
 class ReservedAddress:
     """Until ``close``, the system gives the address to no other process.
@@ -62,9 +60,8 @@ class ReservedAddress:
 def _bound_socket() -> socket.socket:
     with contextlib.ExitStack() as stack:
         bound = stack.enter_context(socket.socket())
-        for option in _SHARED:
-            if hasattr(socket, option):  # one of them is not everywhere
-                bound.setsockopt(socket.SOL_SOCKET, getattr(socket, option), 1)
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            bound.setsockopt(socket.SOL_SOCKET, option, 1)
         # The port has to be free on all addresses: a server may listen on all of them.
         bound.bind(("", 0))
         stack.pop_all()

@@ -13,9 +13,8 @@ from server.admission.budget import Budget
 from server.http.errors import APIError
 from server.router.child import Child, LoadFailed
 from server.router.config.config import RouteConfig, RoutedModelConfig
-from server.router.config.policy import Action, MemoryBudget, ModelState, next_due, plan
-from server.router.upstream import RoutedModel, Upstream
-from server.router.watch import Watch
+from server.router.config.policy import MemoryBudget, ModelState, next_due, plan
+from server.router.upstream import RoutedModel, Upstream, Watch
 
 logger = logging.getLogger("roseinfer.route")
 
@@ -46,12 +45,7 @@ class Fleet:
             min_loaded=config.min_loaded,
         )
         self.models = {name: self._model(name, one) for name, one in config.models.items()}
-        self.line = Budget(
-            config.max_waiting,
-            full="Too many requests are waiting for models.",
-            never="",
-            clock=self._loop.time,
-        )
+        self.line = Budget(config.max_waiting, full="Too many requests are waiting for models.")
         self._started = [model for model in self.models.values() if model.config.is_started]
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -66,7 +60,6 @@ class Fleet:
         self.replan()
 
     async def close(self) -> None:
-        """Stop all processes."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -83,8 +76,8 @@ class Fleet:
             return
         now = self._loop.time()
         while actions := plan(self._started, self._room, now):
-            for action, slot in actions:
-                self._act(action, self.models[slot.name])
+            for state, slot in actions:
+                self._act(state, self.models[slot.name])
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -162,19 +155,15 @@ class Fleet:
 
     # What the policy asks for
 
-    def _act(self, action: Action, model: RoutedModel) -> None:
-        match action:
-            case Action.LOAD:
-                model.state = ModelState.LOADING
+    def _act(self, state: ModelState, model: RoutedModel) -> None:
+        model.state = state
+        match state:
+            case ModelState.LOADING:
                 self._spawn(self._load(model))
-            case Action.DRAIN:
-                model.state = ModelState.DRAINING
-            case Action.KEEP:
-                model.state = ModelState.READY
+            case ModelState.READY:
                 self._admit_all(model)
-            case Action.STOP:
+            case ModelState.STOPPING:
                 logger.info("unloading %s", model.name)
-                model.state = ModelState.STOPPING
                 self._spawn(self._end(model, was_asked=True))
 
     async def _load(self, model: RoutedModel) -> None:

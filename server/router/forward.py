@@ -9,7 +9,7 @@ from typing import Any, cast
 from litestar import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from server.client.answer import Headers, NotSent, ServerAnswer, ServerFailed, Silent, send
+from server.client.answer import Headers, NotSent, ServerAnswer, ServerFailed, Silent
 from server.http import ends, sse
 from server.http.errors import APIError, send_error
 from server.net.body_writer import body_writer
@@ -59,7 +59,7 @@ class ForwardedAnswer(Response[None]):
                 await send_error(scope, send, error)
                 return
             await self._write(ends.failure_event(order.path, error, order.request_id))
-            await self._finish()
+            await self._write(b"", more_body=False)
 
     async def _answer(self) -> None:
         """Wait and forward; again if the model's process has ended before it got the call."""
@@ -98,7 +98,9 @@ class ForwardedAnswer(Response[None]):
         False: no server has seen the call.
         """
         order, tried = self._order, set[Upstream]()
-        upstreams = self._upstreams()
+        upstreams = order.model.upstreams
+        if order.preferred in upstreams:  # another one would say that there is no such response
+            upstreams = [order.preferred]
         while upstream := choose(upstreams, order.key, self._loop.time(), tried):
             is_last = len(tried) + 1 >= len(upstreams)
             tried.add(upstream)
@@ -118,14 +120,6 @@ class ForwardedAnswer(Response[None]):
                     answer.close()
         return False
 
-    def _upstreams(self) -> list[Upstream]:
-        """The servers that may be asked: of a stored response, only the one that keeps it.
-
-        Another one would say that there is no such response.
-        """
-        preferred, upstreams = self._order.preferred, self._order.model.upstreams
-        return upstreams if preferred is None or preferred not in upstreams else [preferred]
-
     async def _ask(self, upstream: Upstream, *, is_last: bool) -> ServerAnswer | None:
         """Send the call and wait for the status. None if nothing was sent. Raises APIError.
 
@@ -133,28 +127,30 @@ class ForwardedAnswer(Response[None]):
         """
         model, body, config = self._order.model, self._order.body, self._config
         self._fleet.watch.opened(model, upstream)
-        answer = None
+        answer = ServerAnswer(
+            self._order.head(upstream.address),
+            body.data,
+            silence=config.answer_timeout,
+            on_progress=upstream.heard,
+            on_sent=body.release if is_last else _keep,
+        )
         try:
-            answer = await send(
-                upstream.address,
-                self._order.head(upstream.address),
-                body.data,
-                silence=config.answer_timeout,
-                connect_timeout=config.connect_timeout,
-                on_progress=upstream.heard,
-                on_sent=body.release if is_last else _keep,
-            )
+            await answer.connect(upstream.address, config.connect_timeout)
             await answer.head()
         except ServerFailed as failure:
+            answer.close()
             upstream.failed(self._loop.time())
             model.counts["failed"] += 1
             logger.warning("%s at %s: %s", model.name, upstream.address.text, failure)
             if isinstance(failure, NotSent):
                 return None
-            raise self._no_answer(failure) from failure
+            status, code, what = 502, "bad_gateway", "given no answer"
+            if isinstance(failure, Silent):
+                status, code, what = 504, "request_timeout", "not answered"
+            message = f"The server of the model '{model.name}' has {what}: {failure}."
+            raise APIError(status, message, type_="server_error", code=code) from failure
         except asyncio.CancelledError:
-            if answer is not None:
-                answer.close()
+            answer.close()
             raise
         if answer.status == SERVICE_UNAVAILABLE:
             upstream.failed(self._loop.time())
@@ -162,17 +158,10 @@ class ForwardedAnswer(Response[None]):
             upstream.answered()
         return answer
 
-    def _no_answer(self, failure: ServerFailed) -> APIError:
-        status, code, what = 502, "bad_gateway", "given no answer"
-        if isinstance(failure, Silent):
-            status, code, what = 504, "request_timeout", "not answered"
-        message = f"The server of the model '{self._order.model.name}' has {what}: {failure}."
-        return APIError(status, message, type_="server_error", code=code)
-
     async def _pass_on(self, answer: ServerAnswer, upstream: Upstream) -> None:
         if self._has_begun and answer.status != 200:
             await self._write(await self._late_refusal(answer))
-            await self._finish()
+            await self._write(b"", more_body=False)
             return
         path, model = self._order.path, self._order.model
         media_type = ends.media_type_of(answer.headers)
@@ -191,7 +180,7 @@ class ForwardedAnswer(Response[None]):
             await self._write(last)
         else:
             model.counts["answers"] += 1
-        await self._finish()
+        await self._write(b"", more_body=False)
 
     async def _pass_body(self, answer: ServerAnswer, upstream: Upstream) -> None:
         """Raises ServerFailed if the end of the body is missing."""
@@ -207,7 +196,7 @@ class ForwardedAnswer(Response[None]):
                 self._order.model.counts["pieces"] += answer.num_pieces
                 return
             if on_first is None:
-                answer.relay_to(body_writer(self._scope))
+                answer.writer = body_writer(self._scope)
 
     async def _late_refusal(self, answer: ServerAnswer) -> bytes:
         """The event of an error response after comments were sent."""
@@ -226,11 +215,8 @@ class ForwardedAnswer(Response[None]):
         self._has_begun = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
-    async def _write(self, data: bytes) -> None:
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
-    async def _finish(self) -> None:
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+    async def _write(self, data: bytes, *, more_body: bool = True) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": more_body})
 
 
 def _keep() -> None:

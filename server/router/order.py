@@ -156,15 +156,13 @@ async def order_of(request: AnyRequest, routing: Routing) -> Order:
         held.data = with_model(body, wanted, there)
     if known.keeps_answers:
         note = partial(routing.responses.note, tenant, model.name)
-        if wanted.previous_response_id is not None:
-            previous = wanted.previous_response_id
+        if (previous := wanted.previous_response_id) is not None:
             _, preferred = _kept(routing, previous, tenant, "previous_response", model)
-    has_choice = len(model.upstreams) > 1
     is_stream = wanted.stream is True and known.stream == SSE
     return Order.of(
         request,
         model,
-        key=key_of(wanted) if has_choice else b"",
+        key=key_of(wanted) if len(model.upstreams) > 1 else b"",
         preferred=preferred,
         keep_alive_interval=routing.settings.keep_alive_interval if is_stream else 0.0,
         on_first=note,
@@ -200,7 +198,7 @@ def _kept(
 
     The response's tenant is known to the router only.
     """
-    found = routing.responses.find(response_id, tenant)
+    found = routing.responses.get(tenant, response_id)
     if found is not None:
         owner = model or routing.fleet.models[found[0]]
         if found[1] in owner.upstreams:

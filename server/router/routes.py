@@ -14,6 +14,7 @@ from litestar.enums import HttpMethod
 from litestar.params import FromPath
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from core.contract.errors import Unavailable
 from schemas.health import HealthResponse
 from schemas.models import Model, ModelList
 from schemas.ollama_answer import (
@@ -28,13 +29,7 @@ from server.admission.deadline import Watched
 from server.http.body import declared_size
 from server.http.errors import no_such_route
 from server.router.forward import ForwardedAnswer
-from server.router.order import (
-    SCOPE_KEY,
-    AnyRequest,
-    HeldBody,
-    order_of,
-    order_of_response,
-)
+from server.router.order import SCOPE_KEY, AnyRequest, HeldBody, order_of, order_of_response
 from server.router.routing import Routing, statistics
 from server.tenants.tenant import tenant_of
 
@@ -51,7 +46,8 @@ def with_traffic(app: ASGIApp) -> ASGIApp:
             return
         routing: Routing = scope["litestar_app"].state.routing
         traffic, tenant = routing.traffic, tenant_of(scope).name
-        traffic.check_accepting()
+        if traffic.is_draining:
+            raise Unavailable("The server is shutting down.")
         if traffic.rates:
             traffic.rates.admit(tenant)
         body = HeldBody(traffic.body_bytes, tenant, traffic.max_body_size)
@@ -89,14 +85,12 @@ class ForwardController(Controller):
     async def read(
         self, response_id: FromPath[str], request: AnyRequest, routing: NamedDependency[Routing]
     ) -> ForwardedAnswer:
-        """Read a stored response."""
         return ForwardedAnswer(routing, order_of_response(request, routing, response_id))
 
     @delete("/v1/responses/{response_id:str}", status_code=200)
     async def forget(
         self, response_id: FromPath[str], request: AnyRequest, routing: NamedDependency[Routing]
     ) -> ForwardedAnswer:
-        """Delete a stored response."""
         return ForwardedAnswer(routing, order_of_response(request, routing, response_id))
 
     @route(
@@ -105,7 +99,6 @@ class ForwardController(Controller):
         sync_to_thread=False,
     )
     def unknown(self) -> None:
-        """There is nothing else."""
         raise no_such_route()
 
 
@@ -144,7 +137,6 @@ class ListController(Controller):
 
     @get("/v1/models/{model_id:path}", sync_to_thread=False)
     def model(self, model_id: FromPath[str], routing: NamedDependency[Routing]) -> Model:
-        """Describe a model."""
         name = str(model_id).removeprefix("/")
         routing.model(name)
         return _model_card(routing, name)
@@ -166,7 +158,6 @@ class ListController(Controller):
 
     @get("/metrics", sync_to_thread=False)
     def metrics(self, request: AnyRequest, routing: NamedDependency[Routing]) -> Response[bytes]:
-        """The same counters, for Prometheus."""
         from server.router.metrics import render  # noqa: PLC0415 - only this route needs it
 
         page, media_type = render(statistics(routing), request.headers.get("accept", ""))
@@ -174,7 +165,6 @@ class ListController(Controller):
 
     @get("/stats", sync_to_thread=False)
     def stats(self, routing: NamedDependency[Routing]) -> RouterStats:
-        """Counters by model."""
         return statistics(routing)
 
 

@@ -28,26 +28,19 @@ HEAD_SIZE = 4096
 _ID = re.compile(rb'"id"\s*:\s*"(resp_[A-Za-z0-9_-]{1,128})"')
 
 
-class ResponseIndex:
-    """Event loop only. A tenant finds only its own responses.
-
-    Of too many, the oldest of the tenant with the most are forgotten first.
-    """
+class ResponseIndex(Shelves[str, tuple[str, Upstream]]):
+    """By tenant and id: the model and the server of a response. Event loop only."""
 
     def __init__(self) -> None:
-        self._places: Shelves[str, tuple[str, Upstream]] = Shelves(MAX_RESPONSES, MAX_RESPONSES)
+        super().__init__(MAX_RESPONSES, MAX_RESPONSES)
 
     def note(self, tenant: str, model: str, answer: bytes, upstream: Upstream) -> None:
         """Remember where the response is whose answer begins with these bytes."""
         found = _ID.search(answer[:HEAD_SIZE])
         if found:
             response_id = found[1].decode()
-            self._places.pop(tenant, response_id)
-            self._places.put(tenant, response_id, (model, upstream), 1)
-
-    def find(self, response_id: str, tenant: str) -> tuple[str, Upstream] | None:
-        """The model and the server of a response."""
-        return self._places.get(tenant, response_id)
+            self.pop(tenant, response_id)
+            self.put(tenant, response_id, (model, upstream), 1)
 
 
 @dataclass(slots=True)
@@ -90,7 +83,6 @@ class Routing:
 
 
 def statistics(routing: Routing) -> RouterStats:
-    """All counters."""
     return RouterStats(
         num_open=routing.traffic.num_open,
         num_waiting=routing.fleet.line.held,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Iterator
 
-from core.contract.errors import Unavailable
 from server.admission.budget import Budget, RateLimiter
 from server.admission.deadline import Watched
 from server.admission.pools import Pacing
@@ -32,8 +30,6 @@ class Traffic:
         self.body_bytes = Budget(
             HELD_BODIES * settings.max_body_size,
             full="Too many bytes of requests are waiting.",
-            never="",
-            clock=time.monotonic,
         )
         self._open: set[Watched] = set()
         self._all_closed = asyncio.Event()
@@ -41,11 +37,6 @@ class Traffic:
     @property
     def num_open(self) -> int:
         return len(self._open)
-
-    def check_accepting(self) -> None:
-        """Raise Unavailable while the server shuts down."""
-        if self.is_draining:
-            raise Unavailable("The server is shutting down.")
 
     @contextlib.contextmanager
     def opened(self, watched: Watched) -> Iterator[None]:

@@ -102,7 +102,6 @@ class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def num_memory_bytes(self) -> int | None:
-        """``memory`` in bytes."""
         return size(self.memory) if self.memory else None
 
     def names(self) -> dict[str, str]:

@@ -19,14 +19,6 @@ class ModelState(Enum):
     STOPPING = "stopping"
 
 
-class Action(Enum):
-    LOAD = "load"
-    DRAIN = "drain"
-    KEEP = "keep"
-    """A draining model is not in the way any more."""
-    STOP = "stop"
-
-
 @dataclass(slots=True, eq=False)
 class ModelSlot:
     """A model whose process the router starts. Times are seconds; ``memory`` is bytes."""
@@ -68,11 +60,12 @@ class MemoryBudget:
         return len(slots) <= self.max_loaded and sum(s.memory for s in slots) <= self.memory
 
 
-Plan = list[tuple[Action, ModelSlot]]
+Plan = list[tuple[ModelState, ModelSlot]]
+"""Which state each of these slots is to get."""
 
 
 def plan(slots: Sequence[ModelSlot], room: MemoryBudget, now: float) -> Plan:
-    """What to do now. The caller does it, which changes the states, and asks again on any event.
+    """What to do now. The caller does it and sets the states, and asks again on any event.
 
     Models are loaded in the order in which they were wanted; none overtakes one that waits for
     room. Idle models make room first, then the one that was used longest ago.
@@ -82,7 +75,7 @@ def plan(slots: Sequence[ModelSlot], room: MemoryBudget, now: float) -> Plan:
     held = [slot for slot in slots if slot.is_held]
     for slot in _wanted(slots, now):
         if room.fits([*held, slot]):
-            actions.append((Action.LOAD, slot))
+            actions.append((ModelState.LOADING, slot))
             held.append(slot)
         elif not slot.num_waiting:
             slot.wanted_since = None  # nobody waits for it: it displaces nothing
@@ -93,14 +86,14 @@ def plan(slots: Sequence[ModelSlot], room: MemoryBudget, now: float) -> Plan:
             break
     for slot in slots:
         if slot.state is ModelState.DRAINING and slot not in leaving:
-            actions.append((Action.KEEP, slot))
+            actions.append((ModelState.READY, slot))  # it is not in the way any more
         elif slot in leaving and slot.state in {ModelState.READY, ModelState.DRAINING}:
             if not slot.num_inside:
-                actions.append((Action.STOP, slot))
+                actions.append((ModelState.STOPPING, slot))
             elif slot.state is ModelState.READY:
-                actions.append((Action.DRAIN, slot))
+                actions.append((ModelState.DRAINING, slot))
         elif _is_idle(slot) and now >= slot.last_used + slot.keep_alive:
-            actions.append((Action.STOP, slot))
+            actions.append((ModelState.STOPPING, slot))
     return actions
 
 
@@ -121,11 +114,11 @@ def next_due(slots: Sequence[ModelSlot], room: MemoryBudget, now: float) -> floa
 def _wanted(slots: Sequence[ModelSlot], now: float) -> list[ModelSlot]:
     """Models that should be loaded, the one that waits longest first."""
     wanted = [
-        (slot.wanted_since, number, slot)
-        for number, slot in enumerate(slots)
+        slot
+        for slot in slots
         if slot.wanted_since is not None and not slot.is_held and slot.retry_at <= now
     ]
-    return [slot for _, _, slot in sorted(wanted, key=lambda entry: entry[:2])]
+    return sorted(wanted, key=lambda slot: slot.wanted_since or 0.0)
 
 
 def _making_room(

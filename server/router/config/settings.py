@@ -41,17 +41,15 @@ class RouteSettings(msgspec.Struct, frozen=True, kw_only=True):
     server: Settings
 
 
-_CONFIG = named(
-    config=Flag(
-        "TOML file of the models; see docs/routing.md",
-        path,
-        metavar="FILE",
-        unset="none: it has to be given",
-    )
+_CONFIG = Flag(
+    "TOML file of the models; see docs/routing.md",
+    path,
+    metavar="FILE",
+    unset="none: it has to be given",
 )
 
 ROUTE_GROUPS = (
-    FlagGroup("models", _CONFIG, ()),
+    FlagGroup("models", named(config=_CONFIG), ()),
     *(
         FlagGroup(
             each.title, tuple(flag_of(each.flags, n) for n in _SHARED[each.title]), (Settings,)

@@ -1,6 +1,7 @@
 """An upstream's answer, cut anywhere, and the client that it is passed to."""
 
 import asyncio
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.client.address import Address
-from server.client.answer import NotSent, ServerAnswer, ServerFailed, Silent, send
+from server.client.answer import NotSent, ServerAnswer, ServerFailed, Silent
 
 pytestmark = pytest.mark.anyio
 
@@ -125,7 +126,7 @@ async def test_pieces_go_to_the_client_where_they_arrive_and_wait_if_it_is_slow(
     writer = Writer()
     answer.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
     await answer.head()
-    answer.relay_to(writer)
+    answer.writer = writer
     task = asyncio.ensure_future(answer.receive())
     await asyncio.sleep(0)
     answer.data_received(b"1\r\na\r\n1\r\nb\r\n")  # the task waits, the client is ready
@@ -161,7 +162,7 @@ def test_chunks_that_go_to_the_client_are_the_same_however_they_are_cut(cuts):
         answer.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
         await answer.head()
         writer = Writer()
-        answer.relay_to(writer)
+        answer.writer = writer
         task = asyncio.ensure_future(read(answer))
         await asyncio.sleep(0)
         for start, end in pairwise(sorted({0, len(SENT), *cuts})):
@@ -259,7 +260,8 @@ async def test_a_connection_at_the_last_moment_may_have_brought_the_request(
         time = staticmethod(asyncio.get_running_loop().time)
 
     monkeypatch.setattr("server.client.answer.asyncio.get_running_loop", Loop)
-    with pytest.raises(ServerFailed) as raised:
-        await send(Address("h", 1), b"request", silence=0.0, connect_timeout=0.01)
+    answer = ServerAnswer(b"request", silence=0.0)
+    with closing(answer), pytest.raises(ServerFailed) as raised:
+        await answer.connect(Address("h", 1), 0.01)
     assert isinstance(raised.value, NotSent) is not is_connected
     assert (transport.written, transport.is_aborted) == (b"request" * is_connected, is_connected)

@@ -2,7 +2,9 @@
 
 import pytest
 
-from server.http.paths import normalize
+from server.http.paths import with_paths
+
+pytestmark = pytest.mark.anyio
 
 CHAT = "/v1/chat/completions"
 
@@ -20,8 +22,12 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize(("path", "found"), SPELLINGS.items())
-def test_extra_slashes_go_and_the_raw_path_says_the_same(path, found):
-    scope = {"path": path, "raw_path": b"raw"}
-    normalize(scope)
-    assert scope["path"] == found
-    assert scope["raw_path"] == (b"raw" if path == found else found.encode())
+async def test_extra_slashes_go_and_the_raw_path_says_the_same(path, found):
+    async def app(scope, _receive, _send):
+        assert scope["path"] == found
+        assert scope["raw_path"] == (b"raw" if path == found else found.encode())
+        scope["is_seen"] = True
+
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": b"raw"}
+    await with_paths(app, frozenset())(scope, None, None)
+    assert scope["is_seen"]

@@ -178,21 +178,21 @@ async def test_a_body_over_the_limit_is_refused(chunks, headers):
 async def test_bodies_that_arrive_together_have_a_limit_and_leave_it():
     serve = Serve({"body": b"{}"})
     edge = Edge(serve, max_body_size=10)
-    edge.uploads.bodies.add("127.0.0.1", HELD_BODIES * 5 - 5)
+    edge.bodies.add("127.0.0.1", HELD_BODIES * 5 - 5)
     held = Exchange("POST", CHAT, chunks=(b"x" * 6,))
     await held.run(edge)
     assert held.status == 429
     small = Exchange("POST", CHAT, chunks=(b"{}",))
     await small.run(edge)
     assert small.status == 200
-    assert edge.uploads.bodies.held == HELD_BODIES * 5 - 5
+    assert edge.bodies.held == HELD_BODIES * 5 - 5
 
 
 async def test_bodies_of_two_addresses_shut_no_other_out():
     serve = Serve({"body": b"{}"})
     edge = Edge(serve, max_body_size=10)
     for address in ("192.0.2.1", "192.0.2.2"):
-        edge.uploads.bodies.add(address, HELD_BODIES * 10 // 2)
+        edge.bodies.add(address, HELD_BODIES * 10 // 2)
         own = Exchange("POST", CHAT, chunks=(b"{}",))
         own.scope["client"] = (address, 1)
         await own.run(edge)
@@ -200,7 +200,7 @@ async def test_bodies_of_two_addresses_shut_no_other_out():
     other = Exchange("POST", CHAT, chunks=(b"x" * 10,))
     await other.run(edge)
     assert other.status == 200
-    edge.uploads.bodies.add("192.0.2.3", 10)
+    edge.bodies.add("192.0.2.3", 10)
     other = Exchange("POST", CHAT, chunks=(b"{}",))
     await other.run(edge)
     assert other.status == 429, "no more than the room and its reserve"

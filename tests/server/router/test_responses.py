@@ -14,17 +14,17 @@ def answer(number):
 def test_a_response_is_found_by_its_owner_only():
     index = ResponseIndex()
     index.note("anna", "m", answer(1), SERVER)
-    assert index.find("resp_1", "anna") == ("m", SERVER)
-    assert index.find("resp_1", "ben") is None
-    assert index.find("resp_2", "anna") is None
+    assert index.get("anna", "resp_1") == ("m", SERVER)
+    assert index.get("ben", "resp_1") is None
+    assert index.get("anna", "resp_2") is None
 
 
 def test_the_oldest_are_forgotten():
     index = ResponseIndex()
     for number in range(MAX_RESPONSES + 1):
         index.note("anna", "m", answer(number), SERVER)
-    assert index.find("resp_0", "anna") is None
-    assert index.find("resp_1", "anna") is not None
+    assert index.get("anna", "resp_0") is None
+    assert index.get("anna", "resp_1") is not None
 
 
 def test_many_responses_of_one_tenant_displace_no_others():
@@ -32,20 +32,20 @@ def test_many_responses_of_one_tenant_displace_no_others():
     index.note("ben", "m", answer(0), SERVER)
     for number in range(MAX_RESPONSES + 1):
         index.note("anna", "m", answer(number), SERVER)
-    assert index.find("resp_0", "ben") is not None
-    assert index.find("resp_1", "anna") is None
-    assert index.find("resp_2", "anna") is not None
+    assert index.get("ben", "resp_0") is not None
+    assert index.get("anna", "resp_1") is None
+    assert index.get("anna", "resp_2") is not None
 
 
 def test_a_response_may_be_noted_again():
     index = ResponseIndex()
     index.note("anna", "m", answer(1), SERVER)
     index.note("anna", "other", answer(1), SERVER)
-    assert index.find("resp_1", "anna") == ("other", SERVER)
+    assert index.get("anna", "resp_1") == ("other", SERVER)
 
 
 def test_an_answer_without_an_id_is_none():
     index = ResponseIndex()
     index.note("anna", "m", b'{"error": {}}', SERVER)
     index.note("anna", "m", b"x" * 5000 + answer(1), SERVER)
-    assert index.find("resp_1", "anna") is None
+    assert index.get("anna", "resp_1") is None

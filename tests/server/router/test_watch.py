@@ -5,11 +5,10 @@ from unittest.mock import Mock
 import pytest
 
 from server.client.address import Address
-from server.router import watch
+from server.router import upstream
 from server.router.child import Child
 from server.router.config.config import make_config
-from server.router.upstream import RoutedModel, Upstream
-from server.router.watch import MAX_SICK, Watch
+from server.router.upstream import MAX_SICK, RoutedModel, Upstream, Watch
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +21,7 @@ def sick(monkeypatch):
     async def sickness(_address, path, _timeout):
         return "silent" if path in paths else ""
 
-    monkeypatch.setattr(watch, "sickness", sickness)
+    monkeypatch.setattr(upstream, "sickness", sickness)
     return paths
 
 

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.router.config.policy import Action, MemoryBudget, ModelSlot, ModelState, next_due, plan
+from server.router.config.policy import MemoryBudget, ModelSlot, ModelState, next_due, plan
 
 ONE = MemoryBudget(max_loaded=1)
 
@@ -20,26 +20,26 @@ def wanting(name, since=0.0, **fields):
 
 def test_a_wanted_model_is_loaded():
     a, b = slot("a"), wanting("b")
-    assert plan([a, b], ONE, 1.0) == [(Action.LOAD, b)]
+    assert plan([a, b], ONE, 1.0) == [(ModelState.LOADING, b)]
 
 
 def test_an_idle_model_makes_room_at_once():
     a, b = slot("a", ModelState.READY), wanting("b")
-    assert plan([a, b], ONE, 1.0) == [(Action.STOP, a)]
+    assert plan([a, b], ONE, 1.0) == [(ModelState.STOPPING, a)]
     assert b.displaced == [a]
 
 
 def test_a_busy_model_drains_first():
     a, b = slot("a", ModelState.READY, num_inside=1), wanting("b")
-    assert plan([a, b], ONE, 1.0) == [(Action.DRAIN, a)]
+    assert plan([a, b], ONE, 1.0) == [(ModelState.DRAINING, a)]
     a.state = ModelState.DRAINING
     assert plan([a, b], ONE, 1.0) == []
     a.num_inside = 0
-    assert plan([a, b], ONE, 1.0) == [(Action.STOP, a)]
+    assert plan([a, b], ONE, 1.0) == [(ModelState.STOPPING, a)]
     a.state = ModelState.STOPPING
     assert plan([a, b], ONE, 1.0) == []  # its memory is free only when it has exited
     a.state = ModelState.UNLOADED
-    assert plan([a, b], ONE, 1.0) == [(Action.LOAD, b)]
+    assert plan([a, b], ONE, 1.0) == [(ModelState.LOADING, b)]
 
 
 def test_a_busy_model_stays_for_a_while():
@@ -47,12 +47,12 @@ def test_a_busy_model_stays_for_a_while():
     a, b = slot("a", ModelState.READY, num_inside=1, ready_since=10.0), wanting("b")
     assert plan([a, b], room, 12.0) == []
     assert next_due([a, b], room, 12.0) == 15.0
-    assert plan([a, b], room, 15.0) == [(Action.DRAIN, a)]
+    assert plan([a, b], room, 15.0) == [(ModelState.DRAINING, a)]
 
 
 def test_a_draining_model_is_kept_if_nobody_wants_its_place_any_more():
     a, b = slot("a", ModelState.DRAINING, num_inside=1), slot("b")
-    assert plan([a, b], ONE, 1.0) == [(Action.KEEP, a)]
+    assert plan([a, b], ONE, 1.0) == [(ModelState.READY, a)]
 
 
 def test_an_idle_model_goes_before_a_busy_one_and_the_oldest_before_others():
@@ -62,7 +62,7 @@ def test_an_idle_model_goes_before_a_busy_one_and_the_oldest_before_others():
         slot("old", ModelState.READY, last_used=1.0),
         slot("new", ModelState.READY, last_used=2.0),
     )
-    assert plan([new, busy, old, wanting("d")], room, 9.0) == [(Action.STOP, old)]
+    assert plan([new, busy, old, wanting("d")], room, 9.0) == [(ModelState.STOPPING, old)]
 
 
 def test_memory_is_counted_and_several_models_may_have_to_go():
@@ -72,16 +72,16 @@ def test_memory_is_counted_and_several_models_may_have_to_go():
         slot("b", ModelState.READY, memory=4, last_used=1.0),
     )
     big = wanting("big", memory=9)
-    assert plan([a, b, big], room, 2.0) == [(Action.STOP, a), (Action.STOP, b)]
+    assert plan([a, b, big], room, 2.0) == [(ModelState.STOPPING, a), (ModelState.STOPPING, b)]
     small = wanting("small", memory=2)
-    assert plan([a, b, small], room, 2.0) == [(Action.LOAD, small)]
+    assert plan([a, b, small], room, 2.0) == [(ModelState.LOADING, small)]
 
 
 def test_nobody_overtakes_one_that_waits_for_room():
     room = MemoryBudget(memory=10)
     a = slot("a", ModelState.READY, memory=8, num_inside=1)
     big, small = wanting("big", 0.0, memory=9), wanting("small", 1.0, memory=1)
-    assert plan([a, big, small], room, 2.0) == [(Action.DRAIN, a)]
+    assert plan([a, big, small], room, 2.0) == [(ModelState.DRAINING, a)]
 
 
 def test_a_model_that_failed_pauses_and_one_that_nobody_waits_for_displaces_nothing():
@@ -97,7 +97,7 @@ def test_an_idle_model_is_unloaded_after_its_time():
     a = slot("a", ModelState.READY, keep_alive=10.0, last_used=1.0)
     assert plan([a], MemoryBudget(), 10.5) == []
     assert next_due([a], MemoryBudget(), 10.5) == 11.0
-    assert plan([a], MemoryBudget(), 11.0) == [(Action.STOP, a)]
+    assert plan([a], MemoryBudget(), 11.0) == [(ModelState.STOPPING, a)]
     forever = slot("b", ModelState.READY, keep_alive=math.inf)
     assert plan([forever], MemoryBudget(), 1e9) == []
     assert next_due([forever], MemoryBudget(), 1.0) is None
@@ -109,10 +109,12 @@ def test_the_plan_and_its_timer_agree_on_every_number():
         for keep_alive in (0.1, 0.2, 0.7):
             a = slot("a", ModelState.READY, keep_alive=keep_alive, last_used=last_used)
             due = next_due([a], MemoryBudget(), last_used)
-            assert plan([a], MemoryBudget(), due) == [(Action.STOP, a)]
+            assert plan([a], MemoryBudget(), due) == [(ModelState.STOPPING, a)]
             busy = slot("a", ModelState.READY, num_inside=1, ready_since=last_used)
             slots, room = [busy, wanting("b")], MemoryBudget(max_loaded=1, min_loaded=keep_alive)
-            assert plan(slots, room, next_due(slots, room, last_used)) == [(Action.DRAIN, busy)]
+            assert plan(slots, room, next_due(slots, room, last_used)) == [
+                (ModelState.DRAINING, busy)
+            ]
 
 
 class World:
@@ -126,25 +128,25 @@ class World:
     def settle(self):
         for _ in range(100):
             actions = plan(self.slots, self.room, self.now)
-            for action, slot in actions:
-                self.act(action, slot)
+            for state, slot in actions:
+                self.act(state, slot)
             self.check()
             if not actions:
                 return
         raise AssertionError("the plan does not settle")
 
-    def act(self, action, slot):
-        match action:
-            case Action.LOAD:
+    def act(self, state, slot):
+        match state:
+            case ModelState.LOADING:
                 assert slot.state is ModelState.UNLOADED
                 slot.state = ModelState.LOADING
-            case Action.DRAIN:
+            case ModelState.DRAINING:
                 assert slot.state is ModelState.READY
                 slot.state = ModelState.DRAINING
-            case Action.KEEP:
+            case ModelState.READY:
                 assert slot.state is ModelState.DRAINING
                 self.admit(slot)
-            case Action.STOP:
+            case ModelState.STOPPING:
                 assert slot.num_inside == 0, "a model was unloaded under its streams"
                 slot.state = ModelState.STOPPING
 
