@@ -49,7 +49,11 @@ def anthropic_error(
     status: int, error: ErrorObject, request_id: str | None = None
 ) -> AnthropicErrorResponse:
     """The body of an error response, and the data of an error event."""
-    param, message = _client_param(error.param), error.message
+    param, message = error.param, error.message
+    if param is not None:
+        for pattern, replacement in _TOOL_FIELDS:
+            param = pattern.sub(replacement, param)
+        param = _FIELDS.get(param, param)
     if error.code == "context_length_exceeded":
         message = f"prompt is too long: {message}"  # clients look for these words
     elif param is not None and param not in message:
@@ -63,12 +67,3 @@ def anthropic_error(
         ),
         request_id=request_id,
     )
-
-
-def _client_param(param: str | None) -> str | None:
-    """The field of a Messages request that became this field of a chat request."""
-    if param is None:
-        return None
-    for pattern, replacement in _TOOL_FIELDS:
-        param = pattern.sub(replacement, param)
-    return _FIELDS.get(param, param)

@@ -5,7 +5,7 @@ Deltas become content blocks: thinking, text and calls, in the order in which th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -18,12 +18,11 @@ from server.apis.anthropic.thinking import SHOWN, signature_of
 from server.http import sse
 from server.http.errors import stream_error, to_api_error
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
-from server.rendering.base import Envelope, weight_of
+from server.rendering.base import Envelope, Renderer
 from server.rendering.deltas import ChatOptions, ChoiceDeltas, arguments_object
 
 
 def event(data: wire.AnthropicEvent) -> bytes:
-    """An event, whose name is its ``type``."""
     return sse.named_frame(data.type, data)
 
 
@@ -89,18 +88,13 @@ class BlockStream:
         return event(wire.BlockDelta(index=self._index, delta=change))
 
 
-def whole_blocks(deltas: Iterable[Delta], *, omits_thinking: bool) -> list[wire.AnswerBlock]:
-    """The blocks that the deltas add up to; a stream of the same deltas has the same ones."""
-    groups = groupby(deltas, _block_of)
-    return [_block([*group], omits_thinking=omits_thinking) for _, group in groups]
-
-
 def _block_of(delta: Delta) -> object:
     """Equal for neighbouring deltas of one block."""
     return delta.index if isinstance(delta, CallBegin | CallArguments) else type(delta)
 
 
 def _block(deltas: Sequence[Delta], *, omits_thinking: bool) -> wire.AnswerBlock:
+    """The block that these deltas add up to. A stream of them has the same one."""
     text = "".join([delta.text for delta in deltas if not isinstance(delta, CallBegin)])
     match deltas[0]:
         case Reasoning():
@@ -119,13 +113,12 @@ def _call(begin: CallBegin, arguments: Any) -> wire.AnswerToolUse:
     return wire.AnswerToolUse(id=call_id, name=begin.name, input=arguments)
 
 
-class MessageRenderer:
-    """See Renderer. Event loop only. ``message_start`` waits for the first output's counts.
+class MessageRenderer(Renderer):
+    """Event loop only. ``message_start`` waits for the first output's counts.
 
     ``max_tokens`` is the limit that was asked for; the context may have room for fewer.
     """
 
-    media_type: ClassVar[str] = sse.MEDIA_TYPE
     keep_alive: ClassVar[bytes] = event(wire.Ping())
 
     def __init__(
@@ -141,12 +134,6 @@ class MessageRenderer:
         self._deltas = ChoiceDeltas(options)
         self._blocks = BlockStream(omits_thinking=omits_thinking)
         self._has_begun = False
-
-    def weight(self, _index: int, output: StepOutput) -> int:
-        return weight_of(output)
-
-    def begin(self) -> bytes:
-        return b""
 
     def feed(self, _index: int, output: StepOutput) -> bytes:
         template = self._blocks.text_template
@@ -176,10 +163,10 @@ class MessageRenderer:
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
         [output] = outputs
-        blocks = whole_blocks(self._deltas.feed(output), omits_thinking=self._omits_thinking)
+        groups = groupby(self._deltas.feed(output), _block_of)
         message = self._message(
             output,
-            blocks,
+            [_block([*group], omits_thinking=self._omits_thinking) for _, group in groups],
             num_output_tokens=output.num_output_tokens,
             **self._end(output),
             warnings=self._envelope.shown_warnings,
