@@ -127,25 +127,25 @@ class Conversation:
     calls after it.
     """
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, items: Sequence[PlacedItem], tools: Tools) -> None:
+        """Raises InvalidRequest naming the field of an item at fault."""
         self.messages: list[chat.Message] = []
         self.paths: list[str] = []
         self._tools = tools
         self._turn: _Turn | None = None
-
-    @classmethod
-    def of(cls, items: Sequence[PlacedItem], tools: Tools) -> Conversation:
-        """The messages of these items. Raises InvalidRequest naming the field."""
-        conversation = cls(tools)
         for placed in items:
-            conversation._add(placed.item, placed.path)
-        conversation._end_turn()
-        return conversation
+            self._add(placed.item, placed.path)
+        self._end_turn()
 
     def _add(self, item: InputItem, path: str) -> None:
         match item.type:
             case None | "message":
-                self._add_message(item, path)
+                role = given(item.role, f"{path}.role")
+                content = _content(item.content, f"{path}.content")
+                if role == "assistant":
+                    self._new_turn(path).content = content
+                else:
+                    self._append(ROLES[role](content=content), path)
             case "reasoning":
                 self._new_turn(path).reasoning.append(_reasoning(item, path))
             case "function_call":
@@ -179,14 +179,6 @@ class Conversation:
             )
             self._append(message, turn.path)
 
-    def _add_message(self, item: InputItem, path: str) -> None:
-        role = given(item.role, f"{path}.role")
-        content = _content(item.content, f"{path}.content")
-        if role == "assistant":
-            self._new_turn(path).content = content
-        else:
-            self._append(ROLES[role](content=content), path)
-
     def _new_turn(self, path: str) -> _Turn:
         """The assistant's message, a new one if it has text or calls."""
         if self._turn is not None and (self._turn.content is not None or self._turn.calls):
@@ -194,8 +186,7 @@ class Conversation:
         return self._this_turn(path)
 
     def _this_turn(self, path: str) -> _Turn:
-        if self._turn is None:
-            self._turn = _Turn(path)
+        self._turn = self._turn or _Turn(path)
         return self._turn
 
 

@@ -12,8 +12,8 @@ import msgspec
 
 from core.contract.errors import InvalidRequest
 from schemas.errors import ErrorObject
+from server.http import errors
 from server.http.apis import error_event
-from server.http.errors import missing
 
 T = TypeVar("T")
 
@@ -66,17 +66,13 @@ def named_by_client(origins: Origins) -> Iterator[None]:
 def given(value: T | None, param: str) -> T:
     """The value of a field that must be there. Raises InvalidRequest."""
     if value is None:
-        raise missing(param)
+        raise errors.missing(param)
     return value
 
 
 def unsupported(param: str, what: str) -> InvalidRequest:
     """The error of something that this server does not have."""
-    return InvalidRequest(
-        f"'{param}': {what} not supported by this server.",
-        param=param,
-        code="unsupported_parameter",
-    )
+    return errors.unsupported(param, f"'{param}': {what} not supported by this server.")
 
 
 _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d+)')

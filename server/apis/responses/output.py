@@ -267,10 +267,10 @@ class Output:
                     assert self._open is not None
                     yield self._open.add(text)
                 case CallBegin():
-                    names = self._options.names
-                    yield from self._begin(OpenCall(self._index, self._next_number, delta, names))
                     self._has_calls = True
                     self._entries.clear()  # those of the markup belong to no text
+                    names = self._options.names
+                    yield from self._begin(OpenCall(self._index, self._next_number, delta, names))
                 case CallArguments(_, text):
                     assert isinstance(self._open, OpenCall)
                     yield self._open.add(text)
@@ -285,16 +285,11 @@ class Output:
         """End the last item. A response without any gets an empty message."""
         if self._open is None and not self.items:
             yield from self._begin(self._message())
-        yield from self._end_open("incomplete" if is_cut else "completed")
+        yield from self._close("incomplete" if is_cut else "completed")
 
     def fail(self) -> Iterator[ResponseEvent]:
         """End an open item as it is, incomplete."""
-        yield from self._end_open("incomplete")
-
-    def _end_open(self, status: ItemStatus) -> Iterator[ResponseEvent]:
-        if isinstance(self._open, OpenMessage):
-            self._open.add_logprobs(self._entries)
-        yield from self._close(status)
+        yield from self._close("incomplete")
 
     @property
     def _index(self) -> int:
@@ -310,6 +305,8 @@ class Output:
         if self._open is None:
             return
         closed, self._open = self._open, None
+        if isinstance(closed, OpenMessage):
+            closed.add_logprobs(self._entries)
         item = closed.item(status)
         self.items.append(item)
         yield from closed.end(item)

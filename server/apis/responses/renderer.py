@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET
@@ -24,7 +24,7 @@ from server.apis.responses.output import ItemOptions, Output
 from server.generation.model import ServedModel
 from server.http import sse
 from server.http.errors import stream_error
-from server.rendering.base import AnswerHead, Envelope, UsageCounter, weight_of
+from server.rendering.base import AnswerHead, Envelope, Renderer, UsageCounter, weight_of
 from server.rendering.deltas import ChatOptions, ChoiceDeltas
 from server.rendering.logprobs import chat_logprobs, token_names
 
@@ -32,15 +32,13 @@ ECHO_SPEED = 500
 """Bytes of the encoded response that are copied into an event in a microsecond."""
 
 
-class ResponsesRenderer:
-    """See Renderer.
+class ResponsesRenderer(Renderer):
+    """The response repeats what the request says: in two first events and in the last one.
 
-    The response repeats what the request says, in two events of the beginning and one of the end.
     ``keep`` gets the response when it is complete or was cut. The thread that renders calls it.
     """
 
-    media_type = sse.MEDIA_TYPE
-    keep_alive = sse.COMMENT
+    keep_alive: ClassVar[bytes] = sse.COMMENT
 
     def __init__(
         self,

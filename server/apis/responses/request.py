@@ -51,19 +51,23 @@ def translate_response(request: ResponsesRequest, model: ServedModel, shelf: She
     items = shelf.items(request)
     _refuse_unsupported(request)
     tools = Tools.of(request)
-    conversation = Conversation.of(items, tools)
+    conversation = Conversation(items, tools)
     if request.instructions:
         conversation.messages.insert(0, SystemMessage(content=request.instructions))
         conversation.paths.insert(0, "instructions")
     if not conversation.messages:
         raise missing("input")
     chat = _chat_request(request, conversation, tools)
-    keep = shelf.keeper(request, items)
+    keep, reasoning = shelf.keeper(request, items), request.reasoning
     new_renderer = partial(
         ResponsesRenderer,
         request=request,
         model=model,
-        item_options=_item_options(request, tools),
+        item_options=ItemOptions(
+            names=tools.parts,
+            summarises=bool(reasoning and (reasoning.summary or reasoning.generate_summary)),
+            seals=SEALED_REASONING in (request.include or ()),
+        ),
         keep=keep,
     )
     new_job = partial(chat_job, model=model, id_prefix="resp_", new_renderer=new_renderer)
@@ -91,15 +95,6 @@ def _chat_request(
         reasoning_effort=None if request.reasoning is None else request.reasoning.effort,
         logprobs=has_logprobs or None,
         top_logprobs=request.top_logprobs if has_logprobs else None,
-    )
-
-
-def _item_options(request: ResponsesRequest, tools: Tools) -> ItemOptions:
-    reasoning = request.reasoning
-    return ItemOptions(
-        names=tools.parts,
-        summarises=reasoning is not None and bool(reasoning.summary or reasoning.generate_summary),
-        seals=SEALED_REASONING in (request.include or ()),
     )
 
 
