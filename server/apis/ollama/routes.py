@@ -1,7 +1,4 @@
-"""Ollama's API: /api/chat, /api/generate, /api/embed, /api/embeddings, and models.
-
-Models are what is served, and refusals of what would change it.
-"""
+"""Ollama's API: answers, vectors, what is served, and refusals of what would change it."""
 
 from __future__ import annotations
 

@@ -28,8 +28,6 @@ SEPARATOR = "__"
 class Tools:
     """The functions of a request, in order, and the path of each.
 
-    Functions of namespaces get joined names.
-
     ``names`` are those of functions in namespaces: from namespace and name to the joined name.
     """
 
@@ -53,11 +51,6 @@ class Tools:
                 tools.names[namespace, name] = joined
                 tools._add(inner, f"{path}.tools[{j}]", joined)
         return tools
-
-    @property
-    def parts(self) -> Mapping[str, tuple[str, str]]:
-        """From a joined name to namespace and name."""
-        return {joined: parts for parts, joined in self.names.items()}
 
     def choice(self, request: ResponsesRequest) -> chat_tools.ToolChoice | None:
         """The choice of a chat request. Without tools, ``auto`` says nothing."""
@@ -121,7 +114,7 @@ class _Turn:
 
 
 class Conversation:
-    """Chat messages, and the path of each in the client's body.
+    """Chat messages of input items, and the path of each in the client's body.
 
     A message of the assistant consists of the reasoning in front of its text, the text, and the
     calls after it.

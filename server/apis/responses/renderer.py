@@ -1,7 +1,4 @@
-"""ResponsesRenderer: a response of POST /v1/responses, streamed or whole.
-
-begun_response: the response object, which repeats the request's settings.
-"""
+"""ResponsesRenderer: a response of POST /v1/responses, streamed or whole."""
 
 from __future__ import annotations
 
@@ -19,8 +16,14 @@ from schemas import responses as wire
 from schemas import responses_events as events
 from schemas.formats import JsonObjectFormat
 from schemas.logprobs import TokenLogprob as WireLogprob
-from schemas.responses_request import NamespacedTool, ResponsesRequest, TextJsonSchema
-from server.apis.responses.output import ItemOptions, Output
+from schemas.responses_request import (
+    NamespacedTool,
+    ReasoningOptions,
+    ResponsesRequest,
+    TextJsonSchema,
+    TextOptions,
+)
+from server.apis.responses.output import Names, Output
 from server.generation.model import ServedModel
 from server.http import sse
 from server.http.errors import stream_error
@@ -47,7 +50,7 @@ class ResponsesRenderer(Renderer):
         *,
         request: ResponsesRequest,
         model: ServedModel,
-        item_options: ItemOptions,
+        names: Names,
         keep: Callable[[wire.Response], None] | None,
     ) -> None:
         self._envelope, self._keep = envelope, keep
@@ -61,7 +64,7 @@ class ResponsesRenderer(Renderer):
         self._echo_weight = len(msgspec.json.encode(self._response)) // ECHO_SPEED
         self._has_begun = False
         self._next_number = count().__next__
-        self._output = Output(item_options, self._next_number, self._wire_logprobs)
+        self._output = Output(request, names, self._next_number, self._wire_logprobs)
 
     def weight(self, _index: int, output: StepOutput) -> int:
         """The events of the end repeat all that came before."""
@@ -196,7 +199,8 @@ def begun_response(
     for name in _SAMPLING:
         given = getattr(request, name)
         fields[name] = float(sampling[name]) if given is None else given
-    reasoning = request.reasoning
+    reasoning = request.reasoning or ReasoningOptions()
+    summary = reasoning.summary or reasoning.generate_summary
     return wire.Response(
         **fields,
         id=head.id,
@@ -206,11 +210,7 @@ def begun_response(
         model=head.model,
         output=[],
         parallel_tool_calls=request.parallel_tool_calls is not False,
-        reasoning=wire.ResponseReasoning()
-        if reasoning is None
-        else wire.ResponseReasoning(
-            effort=reasoning.effort, summary=reasoning.summary or reasoning.generate_summary
-        ),
+        reasoning=wire.ResponseReasoning(effort=reasoning.effort, summary=summary),
         store=is_kept,
         text=_encoded(_text(request)),
         tool_choice=_encoded(_choice(request)),
@@ -226,14 +226,14 @@ def _encoded(value: Any) -> Any:
 
 
 def _text(request: ResponsesRequest) -> wire.ResponseText:
-    text = request.text
+    text = request.text or TextOptions()
     shown: dict[str, Any] = {"type": "text"}
-    match text and text.format:
+    match text.format:
         case TextJsonSchema() as wanted:
             shown = msgspec.to_builtins(wanted) | {"strict": bool(wanted.strict)}
         case JsonObjectFormat():
             shown = {"type": "json_object"}
-    return wire.ResponseText(format=shown, verbosity=(text and text.verbosity) or UNSET)
+    return wire.ResponseText(format=shown, verbosity=text.verbosity or UNSET)
 
 
 def _choice(request: ResponsesRequest) -> str | wire.NamedFunction | wire.AllowedFunctions:

@@ -16,7 +16,6 @@ from schemas.messages import DeveloperMessage, SystemMessage, UserMessage
 from schemas.responses_request import ResponsesRequest, TextJsonSchema
 from server.apis.responses.conversation import Conversation, Tools
 from server.apis.responses.errors import Origins, named_by_client, unsupported
-from server.apis.responses.output import ItemOptions
 from server.apis.responses.renderer import ResponsesRenderer
 from server.apis.responses.store import Shelf
 from server.generation.job import Job
@@ -26,7 +25,6 @@ from server.http.errors import missing
 from server.translation.chat import chat_job
 
 LOGPROBS = "message.output_text.logprobs"
-SEALED_REASONING = "reasoning.encrypted_content"
 
 SAME_FIELDS = sorted(
     {*ResponsesRequest.__struct_fields__}
@@ -58,17 +56,12 @@ def translate_response(request: ResponsesRequest, model: ServedModel, shelf: She
     if not conversation.messages:
         raise missing("input")
     chat = _chat_request(request, conversation, tools)
-    keep, reasoning = shelf.keeper(request, items), request.reasoning
     new_renderer = partial(
         ResponsesRenderer,
         request=request,
         model=model,
-        item_options=ItemOptions(
-            names=tools.parts,
-            summarises=bool(reasoning and (reasoning.summary or reasoning.generate_summary)),
-            seals=SEALED_REASONING in (request.include or ()),
-        ),
-        keep=keep,
+        names={joined: parts for parts, joined in tools.names.items()},
+        keep=shelf.keeper(request, items),
     )
     new_job = partial(chat_job, model=model, id_prefix="resp_", new_renderer=new_renderer)
     origins = Origins(conversation.paths, tools.paths)
@@ -92,7 +85,7 @@ def _chat_request(
         tools=tools.functions or None,
         tool_choice=tools.choice(request),
         response_format=_format(request),
-        reasoning_effort=None if request.reasoning is None else request.reasoning.effort,
+        reasoning_effort=request.reasoning and request.reasoning.effort,
         logprobs=has_logprobs or None,
         top_logprobs=request.top_logprobs if has_logprobs else None,
     )

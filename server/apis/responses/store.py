@@ -130,10 +130,7 @@ class ResponseStore:
 
 @dataclass(frozen=True, slots=True)
 class PlacedItem:
-    """An item, and its path in the client's body, as ``input[3]``.
-
-    ``kept`` is its JSON if it is of an earlier response's conversation.
-    """
+    """An item, its path in the client's body, and its JSON if an earlier response kept it."""
 
     item: InputItem
     path: str
