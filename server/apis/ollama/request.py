@@ -10,16 +10,10 @@ from typing import Any
 
 from core.contract.errors import InvalidRequest
 from schemas import messages as chat
+from schemas import ollama as wire
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.formats import JsonObjectFormat, JsonSchemaFormat, JsonSchemaSpec, ResponseFormat
-from schemas.ollama import (
-    GenerationFields,
-    OllamaChatRequest,
-    OllamaGenerateRequest,
-    OllamaMessage,
-    OllamaOptions,
-)
 from server.admission.pools import checkpoint
 from server.apis.ollama.renderer import NewLine, OllamaRenderer, chat_line, generate_line
 from server.generation.job import Job
@@ -34,13 +28,13 @@ from server.translation.text import text_job
 ID_PREFIX = "ollama-"
 
 
-def translate_chat(request: OllamaChatRequest, model: ServedModel) -> Job:
+def translate_chat(request: wire.OllamaChatRequest, model: ServedModel) -> Job:
     """The job of a conversation. Raises InvalidRequest."""
     messages = chat_messages(request.messages or ())
     return _chat_job(request, model, messages, chat_line, tools=request.tools or None)
 
 
-def translate_generate(request: OllamaGenerateRequest, model: ServedModel) -> Job:
+def translate_generate(request: wire.OllamaGenerateRequest, model: ServedModel) -> Job:
     """The job of a prompt: one turn of the user, or with ``raw`` or a suffix the bare text."""
     for name in ("images", "template", "context", "width", "height", "steps"):
         if getattr(request, name):
@@ -72,7 +66,7 @@ def _raw_renderer(envelope: Envelope, _prompts: Sequence[TokenizedPrompt]) -> Ol
 
 
 def _chat_job(
-    request: GenerationFields,
+    request: wire.GenerationFields,
     model: ServedModel,
     messages: list[chat.Message],
     new_line: NewLine,
@@ -92,7 +86,7 @@ def _chat_job(
     return _named_by_client(job, request)
 
 
-def _named_by_client(job: Job, request: GenerationFields) -> Job:
+def _named_by_client(job: Job, request: wire.GenerationFields) -> Job:
     """Name parts without effect, and schemas, as Ollama's clients do."""
     if job.new_grammars is not None:
         job.new_grammars.rename_params(
@@ -123,13 +117,13 @@ _PENALTIES = {
 """The option of each field, and the value that turns it off."""
 
 
-def _sampling(request: GenerationFields) -> dict[str, Any]:
+def _sampling(request: wire.GenerationFields) -> dict[str, Any]:
     """Sampling, streaming and the output format.
 
     Options of llama.cpp's that have an effect are refused later, by their names. Without a limit
     of tokens the answer may fill the context.
     """
-    options = request.options or OllamaOptions()
+    options = request.options or wire.OllamaOptions()
     limit = options.num_predict
     return {name: getattr(options, name) for name in _SAME} | {
         "max_tokens": limit if limit is not None and limit > 0 else None,
@@ -139,12 +133,12 @@ def _sampling(request: GenerationFields) -> dict[str, Any]:
     }
 
 
-def _num_top_logprobs(request: GenerationFields) -> int | None:
+def _num_top_logprobs(request: wire.GenerationFields) -> int | None:
     """Alternatives per token. None: no log-probabilities."""
     return (request.top_logprobs or 0) if request.logprobs else None
 
 
-def _template_switches(request: GenerationFields) -> dict[str, Any]:
+def _template_switches(request: wire.GenerationFields) -> dict[str, Any]:
     """Variables of the chat template. Without ``think`` the template's default applies."""
     think = request.think
     if think is None or think == "":
@@ -154,7 +148,7 @@ def _template_switches(request: GenerationFields) -> dict[str, Any]:
     return {"enable_thinking": True, "reasoning_effort": think}
 
 
-def _response_format(request: GenerationFields) -> ResponseFormat | None:
+def _response_format(request: wire.GenerationFields) -> ResponseFormat | None:
     match request.format:
         case None | "":
             return None
@@ -165,7 +159,7 @@ def _response_format(request: GenerationFields) -> ResponseFormat | None:
             return JsonSchemaFormat(json_schema=JsonSchemaSpec(name="format", schema=schema))
 
 
-def _ignored_options(request: GenerationFields) -> tuple[str, ...]:
+def _ignored_options(request: wire.GenerationFields) -> tuple[str, ...]:
     """Options without the effect that they ask for, for ``server.http.ignored_fields``.
 
     Penalties count the whole text; with ``repeat_last_n`` Ollama's count the last tokens.
@@ -178,7 +172,7 @@ def _ignored_options(request: GenerationFields) -> tuple[str, ...]:
     return ("options.repeat_last_n",) if is_on else ()
 
 
-def _penalties(options: OllamaOptions) -> dict[str, float | None]:
+def _penalties(options: wire.OllamaOptions) -> dict[str, float | None]:
     """The penalties, which a window of no tokens turns off."""
     return {
         name: off if options.repeat_last_n == 0 else getattr(options, option)
@@ -186,7 +180,7 @@ def _penalties(options: OllamaOptions) -> dict[str, float | None]:
     }
 
 
-def chat_messages(messages: Sequence[OllamaMessage]) -> list[chat.Message]:
+def chat_messages(messages: Sequence[wire.OllamaMessage]) -> list[chat.Message]:
     """Translate messages. Raises InvalidRequest naming one, as ``messages[2].images``.
 
     Calls and results that have no ids get some: a result belongs to the first call of its tool
@@ -222,7 +216,7 @@ def chat_messages(messages: Sequence[OllamaMessage]) -> list[chat.Message]:
     return result
 
 
-def _calls(message: OllamaMessage, index: int) -> list[chat.RequestToolCall]:
+def _calls(message: wire.OllamaMessage, index: int) -> list[chat.RequestToolCall]:
     calls = []
     for j, call in enumerate(message.tool_calls or ()):
         arguments = bytes(call.function.arguments).strip()

@@ -6,14 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from schemas import messages as chat
+from schemas import responses_input as wire
 from schemas import tools as chat_tools
-from schemas.responses_input import (
-    InputContent,
-    InputItem,
-    InputPart,
-    ReasoningTextPart,
-    SummaryTextPart,
-)
 from schemas.responses_request import NamespacedTool, ResponsesRequest, ToolReference
 from server.apis.responses.errors import given, unsupported
 from server.apis.responses.output import unsealed
@@ -130,7 +124,7 @@ class Conversation:
             self._add(placed.item, placed.path)
         self._end_turn()
 
-    def _add(self, item: InputItem, path: str) -> None:
+    def _add(self, item: wire.InputItem, path: str) -> None:
         match item.type:
             case None | "message":
                 role = given(item.role, f"{path}.role")
@@ -183,7 +177,7 @@ class Conversation:
         return self._turn
 
 
-def _content(content: InputContent | None, path: str) -> chat.Content:
+def _content(content: wire.InputContent | None, path: str) -> chat.Content:
     if content is None:
         raise missing(path)
     if isinstance(content, str):
@@ -195,7 +189,7 @@ def _content(content: InputContent | None, path: str) -> chat.Content:
                 chat.InputTextPart() | chat.OutputTextPart() | chat.TextPart() | chat.RefusalPart()
             ):
                 parts.append(part)
-            case SummaryTextPart() | ReasoningTextPart():
+            case wire.SummaryTextPart() | wire.ReasoningTextPart():
                 continue
             case _:
                 raise unsupported(
@@ -205,7 +199,7 @@ def _content(content: InputContent | None, path: str) -> chat.Content:
     return parts
 
 
-def _reasoning(item: InputItem, path: str) -> str:
+def _reasoning(item: wire.InputItem, path: str) -> str:
     """The text of earlier reasoning: itself, sealed by this server, or a summary of it."""
     if isinstance(item.content, str):
         return item.content
@@ -217,11 +211,11 @@ def _reasoning(item: InputItem, path: str) -> str:
     return text or ""
 
 
-def _joined(parts: Sequence[InputPart] | None, path: str) -> str | None:
+def _joined(parts: Sequence[wire.InputPart] | None, path: str) -> str | None:
     """The text of parts of reasoning. None: there are none."""
     texts = []
     for i, part in enumerate(parts or ()):
-        if not isinstance(part, ReasoningTextPart | SummaryTextPart | chat.TextPart):
+        if not isinstance(part, wire.ReasoningTextPart | wire.SummaryTextPart | chat.TextPart):
             raise unsupported(f"{path}[{i}].type", f"parts of type '{part.type}' in reasoning are")
         texts.append(part.text)
     return "\n".join(texts) if texts else None

@@ -78,18 +78,17 @@ def unsupported(param: str, what: str) -> InvalidRequest:
 _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d+)')
 
 
-class _ErrorEvent(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
-    """An error in a stream (OpenAI API reference, responses streaming)."""
-
-    code: str | None
-    message: str
-    param: str | None
-    sequence_number: int
-
-
 def numbered_event(error: ErrorObject, _body: bytes, last: bytes) -> bytes:
-    """The event that ends a stream with an error. Its number follows that of the last event."""
+    """The event that ends a stream with an error. Its number follows that of the last event.
+
+    (OpenAI API reference, responses, streaming.)
+    """
     numbers = _NUMBER.findall(last)
-    number = int(numbers[-1]) + 1 if numbers else 0
-    event = _ErrorEvent(error.code, error.message, error.param, number)
+    event = {
+        "type": "error",
+        "code": error.code,
+        "message": error.message,
+        "param": error.param,
+        "sequence_number": int(numbers[-1]) + 1 if numbers else 0,
+    }
     return error_event(error, msgspec.json.encode(event), last)

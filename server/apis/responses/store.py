@@ -229,12 +229,8 @@ class Shelf:
         return found[item_id]
 
 
-_decoder = msgspec.json.Decoder(InputItem)
-
-
-def read_item(data: bytes) -> InputItem:
-    """An item that was kept."""
-    return _decoder.decode(data)
+read_item = msgspec.json.Decoder(InputItem).decode
+"""Decodes an item that was kept."""
 
 
 def kept_items(items: Iterable[PlacedItem]) -> list[bytes]:
