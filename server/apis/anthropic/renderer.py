@@ -142,14 +142,14 @@ class MessageRenderer(Renderer):
         pieces: list[bytes] = []
         if not self._has_begun:
             self._has_begun = True
-            message = self._message(output, [], num_output_tokens=0, stop_reason=None)
+            nothing = msgspec.structs.replace(output, num_output_tokens=0, num_thinking_tokens=0)
+            message = self._message(nothing, [], stop_reason=None)
             pieces = [event(wire.MessageStart(message=message)), self.keep_alive]
         pieces += [self._blocks.feed(delta) for delta in self._deltas.feed(output)]
         if output.finish_reason is not None:
             pieces.append(self._blocks.finish())
             end = wire.MessageEnd(**self._end(output))
-            usage = self._usage(output, output.num_output_tokens)
-            warnings = self._envelope.shown_warnings
+            usage, warnings = self._usage(output), self._envelope.shown_warnings
             pieces.append(event(wire.MessageDelta(delta=end, usage=usage, warnings=warnings)))
         return b"".join(pieces)
 
@@ -167,22 +167,15 @@ class MessageRenderer(Renderer):
         message = self._message(
             output,
             [_block([*group], omits_thinking=self._omits_thinking) for _, group in groups],
-            num_output_tokens=output.num_output_tokens,
             **self._end(output),
             warnings=self._envelope.shown_warnings,
         )
         return msgspec.json.encode(message)
 
     def _message(
-        self,
-        output: StepOutput,
-        blocks: list[wire.AnswerBlock],
-        *,
-        num_output_tokens: int,
-        **end: Any,
+        self, output: StepOutput, blocks: list[wire.AnswerBlock], **end: Any
     ) -> wire.AnthropicMessage:
-        head = self._envelope.head
-        usage = self._usage(output, num_output_tokens)
+        head, usage = self._envelope.head, self._usage(output)
         return wire.AnthropicMessage(
             id=head.id, model=head.model, content=blocks, usage=usage, **end
         )
@@ -198,13 +191,13 @@ class MessageRenderer(Renderer):
             reason = "tool_use"
         return {"stop_reason": reason, "stop_sequence": sequence}
 
-    def _usage(self, output: StepOutput, num_output_tokens: int) -> wire.MessageUsage:
+    def _usage(self, output: StepOutput) -> wire.MessageUsage:
         num_prompt_tokens = sum(map(len, self._envelope.prompts))
         return wire.MessageUsage(
             input_tokens=num_prompt_tokens - output.num_cached_tokens,
             cache_read_input_tokens=output.num_cached_tokens,
-            output_tokens=num_output_tokens,
+            output_tokens=output.num_output_tokens,
             output_tokens_details=wire.OutputTokensDetails(
-                thinking_tokens=output.num_thinking_tokens if num_output_tokens else 0
+                thinking_tokens=output.num_thinking_tokens
             ),
         )
