@@ -125,10 +125,9 @@ def _refuse_unsupported(request: ResponsesRequest) -> None:
         )
 
 
-NewJob = Callable[[ChatCompletionRequest], Job]
-
-
-def fitting_job(new_job: NewJob, request: ChatCompletionRequest) -> Job:
+def fitting_job(
+    new_job: Callable[[ChatCompletionRequest], Job], request: ChatCompletionRequest
+) -> Job:
     """The job without the oldest turns of the user, as few as possible, so that the rest fits.
 
     Instructions stay. Raises ContextLengthExceeded if the last turn alone is too long.
@@ -141,23 +140,21 @@ def fitting_job(new_job: NewJob, request: ChatCompletionRequest) -> Job:
             raise
     found: Job | None = None
 
+    def job_from(start: int) -> Job:
+        kept = [
+            message
+            for i, message in enumerate(request.messages)
+            if i >= start or isinstance(message, SystemMessage | DeveloperMessage)
+        ]
+        return new_job(msgspec.structs.replace(request, messages=kept))
+
     def fits(start: int) -> bool:
         nonlocal found
         try:
-            found = new_job(_from(request, start))
+            found = job_from(start)
         except ContextLengthExceeded:
             return False
         return True
 
     bisect_left(starts[1:-1], True, key=fits)
-    return new_job(_from(request, starts[-1])) if found is None else found
-
-
-def _from(request: ChatCompletionRequest, start: int) -> ChatCompletionRequest:
-    """The request with the messages from ``start`` on, and all instructions."""
-    kept = [
-        message
-        for i, message in enumerate(request.messages)
-        if i >= start or isinstance(message, SystemMessage | DeveloperMessage)
-    ]
-    return msgspec.structs.replace(request, messages=kept)
+    return found or job_from(starts[-1])
