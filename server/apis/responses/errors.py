@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -32,30 +31,26 @@ _MESSAGE = re.compile(r"messages\[(?P<index>\d+)\](?P<rest>.*)", re.DOTALL)
 _TOOL = re.compile(r"tools\[(?P<index>\d+)\](?:\.function)?(?P<rest>.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Origins:
-    """Where the messages and tools of a chat request come from, as paths of the client's body."""
+def client_path(param: str, *, messages: Sequence[str] = (), tools: Sequence[str] = ()) -> str:
+    """The client's name of a field of the chat request.
 
-    messages: Sequence[str] = ()
-    tools: Sequence[str] = ()
-
-    def path(self, param: str) -> str:
-        """The client's name of a field of the chat request."""
-        for pattern, paths in ((_MESSAGE, self.messages), (_TOOL, self.tools)):
-            match = pattern.fullmatch(param)
-            if match is not None and int(match["index"]) < len(paths):
-                return paths[int(match["index"])] + match["rest"]
-        return FIELDS.get(param, param)
+    ``messages`` and ``tools`` are the paths in the client's body of those of the chat request.
+    """
+    for pattern, paths in ((_MESSAGE, messages), (_TOOL, tools)):
+        match = pattern.fullmatch(param)
+        if match is not None and int(match["index"]) < len(paths):
+            return paths[int(match["index"])] + match["rest"]
+    return FIELDS.get(param, param)
 
 
 @contextmanager
-def named_by_client(origins: Origins) -> Iterator[None]:
+def named_by_client(path_of: Callable[[str], str]) -> Iterator[None]:
     """Rename the param of an InvalidRequest, in its message too."""
     try:
         yield
     except InvalidRequest as error:
         if error.param is not None:
-            param, message = origins.path(error.param), error.message
+            param, message = path_of(error.param), error.message
             message = message.replace(f"'{error.param}", f"'{param}")
             if message.startswith(error.param):
                 message = param + message.removeprefix(error.param)

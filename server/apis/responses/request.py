@@ -15,7 +15,7 @@ from schemas.formats import JsonObjectFormat, JsonSchemaFormat, JsonSchemaSpec, 
 from schemas.messages import DeveloperMessage, SystemMessage, UserMessage
 from schemas.responses_request import ResponsesRequest, TextJsonSchema
 from server.apis.responses.conversation import Conversation, Tools
-from server.apis.responses.errors import Origins, named_by_client, unsupported
+from server.apis.responses.errors import client_path, named_by_client, unsupported
 from server.apis.responses.renderer import ResponsesRenderer
 from server.apis.responses.store import Shelf
 from server.generation.job import Job
@@ -64,11 +64,11 @@ def translate_response(request: ResponsesRequest, model: ServedModel, shelf: She
         keep=shelf.keeper(request, items),
     )
     new_job = partial(chat_job, model=model, id_prefix="resp_", new_renderer=new_renderer)
-    origins = Origins(conversation.paths, tools.paths)
-    with named_by_client(origins):
+    path_of = partial(client_path, messages=conversation.paths, tools=tools.paths)
+    with named_by_client(path_of):
         job = fitting_job(new_job, chat) if request.truncation == "auto" else new_job(chat)
     if job.new_grammars is not None:
-        job.new_grammars.rename_params(origins.path)
+        job.new_grammars.rename_params(path_of)
     return job
 
 
