@@ -14,15 +14,9 @@ from msgspec.structs import replace
 from core.contract.messages import StepOutput, TokenLogprob
 from schemas import responses as wire
 from schemas import responses_events as events
+from schemas import responses_request as asked
 from schemas.formats import JsonObjectFormat
 from schemas.logprobs import TokenLogprob as WireLogprob
-from schemas.responses_request import (
-    NamespacedTool,
-    ReasoningOptions,
-    ResponsesRequest,
-    TextJsonSchema,
-    TextOptions,
-)
 from server.apis.responses.output import Names, Output
 from server.generation.model import ServedModel
 from server.http import sse
@@ -48,7 +42,7 @@ class ResponsesRenderer(Renderer):
         envelope: Envelope,
         chat_options: ChatOptions,
         *,
-        request: ResponsesRequest,
+        request: asked.ResponsesRequest,
         model: ServedModel,
         names: Names,
         keep: Callable[[wire.Response], None] | None,
@@ -188,7 +182,7 @@ _SAMPLING = {"temperature": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0
 
 
 def begun_response(
-    request: ResponsesRequest, head: AnswerHead, model: ServedModel, *, is_kept: bool
+    request: asked.ResponsesRequest, head: AnswerHead, model: ServedModel, *, is_kept: bool
 ) -> wire.Response:
     """In progress, without items. Fields that the request leaves out show their defaults.
 
@@ -199,7 +193,7 @@ def begun_response(
     for name in _SAMPLING:
         given = getattr(request, name)
         fields[name] = float(sampling[name]) if given is None else given
-    reasoning = request.reasoning or ReasoningOptions()
+    reasoning = request.reasoning or asked.ReasoningOptions()
     summary = reasoning.summary or reasoning.generate_summary
     return wire.Response(
         **fields,
@@ -225,18 +219,18 @@ def _encoded(value: Any) -> Any:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _text(request: ResponsesRequest) -> wire.ResponseText:
-    text = request.text or TextOptions()
+def _text(request: asked.ResponsesRequest) -> wire.ResponseText:
+    text = request.text or asked.TextOptions()
     shown: dict[str, Any] = {"type": "text"}
     match text.format:
-        case TextJsonSchema() as wanted:
+        case asked.TextJsonSchema() as wanted:
             shown = msgspec.to_builtins(wanted) | {"strict": bool(wanted.strict)}
         case JsonObjectFormat():
             shown = {"type": "json_object"}
     return wire.ResponseText(format=shown, verbosity=text.verbosity or UNSET)
 
 
-def _choice(request: ResponsesRequest) -> str | wire.NamedFunction | wire.AllowedFunctions:
+def _choice(request: asked.ResponsesRequest) -> str | wire.NamedFunction | wire.AllowedFunctions:
     choice = request.tool_choice
     if choice is None or isinstance(choice, str):
         return choice or "auto"
@@ -246,7 +240,7 @@ def _choice(request: ResponsesRequest) -> str | wire.NamedFunction | wire.Allowe
     return wire.AllowedFunctions(mode=choice.mode or "auto", tools=allowed)
 
 
-def _tools(request: ResponsesRequest) -> list[wire.ResponseFunction | wire.ResponseNamespace]:
+def _tools(request: asked.ResponsesRequest) -> list[wire.ResponseFunction | wire.ResponseNamespace]:
     return [
         wire.ResponseNamespace(
             name=tool.name or "",
@@ -259,7 +253,7 @@ def _tools(request: ResponsesRequest) -> list[wire.ResponseFunction | wire.Respo
     ]
 
 
-def _function(tool: NamespacedTool) -> wire.ResponseFunction:
+def _function(tool: asked.NamespacedTool) -> wire.ResponseFunction:
     return wire.ResponseFunction(
         name=tool.name or "",
         description=tool.description,
