@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -26,9 +26,6 @@ def event(data: wire.AnthropicEvent) -> bytes:
     return sse.named_frame(data.type, data)
 
 
-Kind: TypeAlias = Literal["thinking", "text", "call"]
-
-
 class BlockStream:
     """The events of one message's blocks. Feed it every delta in order.
 
@@ -38,7 +35,7 @@ class BlockStream:
     def __init__(self, *, omits_thinking: bool) -> None:
         self._omits_thinking = omits_thinking
         self._index = -1
-        self._kind: Kind | None = None
+        self._kind: type[wire.AnswerBlock] | None = None
         self._thinking: list[str] = []
         self.text_template: sse.Template | None = None
         """Makes the events of more text, while a block of text is open."""
@@ -47,15 +44,19 @@ class BlockStream:
         """The events of a delta."""
         match delta:
             case Content(text):
-                return self._open("text", wire.AnswerText(text="")) + self._text(text)
+                begin = self._open(wire.AnswerText(text=""))
+                if self.text_template is None:
+                    change = wire.TextDelta(text=sse.PLACEHOLDER)
+                    self.text_template = sse.Template(self._change(change))
+                return begin + self.text_template.fill(text)
             case Reasoning(text):
-                begin = self._open("thinking", wire.AnswerThinking(thinking="", signature=""))
+                begin = self._open(wire.AnswerThinking(thinking="", signature=""))
                 if self._omits_thinking:
                     self._thinking.append(text)
                     return begin
                 return begin + self._change(wire.ThinkingDelta(thinking=text))
             case CallBegin():
-                return self.finish() + self._open("call", _call(delta, {}))
+                return self.finish() + self._open(_call(delta, {}))
             case CallArguments(_, text):
                 return self._change(wire.InputDelta(partial_json=text))
 
@@ -64,25 +65,20 @@ class BlockStream:
         if self._kind is None:
             return b""
         signature = b""
-        if self._kind == "thinking":
+        if self._kind is wire.AnswerThinking:
             kept = signature_of("".join(self._thinking)) if self._omits_thinking else SHOWN
             signature = self._change(wire.SignatureDelta(signature=kept))
         self._kind = self.text_template = None
         return signature + event(wire.BlockStop(index=self._index))
 
-    def _open(self, kind: Kind, block: wire.AnswerBlock) -> bytes:
-        """Go on with the open block, or begin a new one."""
-        if self._kind == kind:
+    def _open(self, block: wire.AnswerBlock) -> bytes:
+        """Go on with the open block if it is of the same type, or begin this one."""
+        if self._kind is type(block):
             return b""
         end = self.finish()
-        self._kind = kind
+        self._kind = type(block)
         self._index += 1
         return end + event(wire.BlockStart(index=self._index, content_block=block))
-
-    def _text(self, text: str) -> bytes:
-        if self.text_template is None:
-            self.text_template = sse.Template(self._change(wire.TextDelta(text=sse.PLACEHOLDER)))
-        return self.text_template.fill(text)
 
     def _change(self, change: wire.BlockChange) -> bytes:
         return event(wire.BlockDelta(index=self._index, delta=change))
