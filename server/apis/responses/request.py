@@ -85,7 +85,7 @@ def _chat_request(
         tools=tools.functions or None,
         tool_choice=tools.choice(request),
         response_format=_format(request),
-        reasoning_effort=request.reasoning and request.reasoning.effort,
+        reasoning_effort=None if request.reasoning is None else request.reasoning.effort,
         logprobs=has_logprobs or None,
         top_logprobs=request.top_logprobs if has_logprobs else None,
     )
