@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import string
+import secrets
 from collections.abc import Iterable
 from typing import TypeAlias, assert_never
 
 import msgspec
-
-_ALPHANUMERICS = string.ascii_letters + string.digits
-_random = random.SystemRandom()  # a seed set elsewhere must not give two calls the same id
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -45,7 +41,7 @@ Delta: TypeAlias = Content | Reasoning | CallBegin | CallArguments
 
 def new_call_id() -> str:
     """Return a fresh id in OpenAI's form, ``call_`` and 24 letters or digits."""
-    return "call_" + "".join(_random.choices(_ALPHANUMERICS, k=24))
+    return "call_" + secrets.token_hex(12)
 
 
 class ParsedCall(msgspec.Struct, frozen=True):
@@ -68,8 +64,7 @@ def fold(deltas: Iterable[Delta]) -> Message:
     """The message that a choice's deltas add up to."""
     content: list[str] = []
     reasoning: list[str] = []
-    begun: list[CallBegin] = []
-    arguments: list[list[str]] = []
+    calls: list[tuple[CallBegin, list[str]]] = []
     for delta in deltas:
         match delta:
             case Content(text):
@@ -77,17 +72,13 @@ def fold(deltas: Iterable[Delta]) -> Message:
             case Reasoning(text):
                 reasoning.append(text)
             case CallBegin():
-                begun.append(delta)
-                arguments.append([])
+                calls.append((delta, []))
             case CallArguments(index, text):
-                arguments[index].append(text)
+                calls[index][1].append(text)
             case _:
                 assert_never(delta)
     return Message(
-        content=None if begun and not content else "".join(content),
+        content=None if calls and not content else "".join(content),
         reasoning="".join(reasoning) or None,
-        calls=tuple(
-            ParsedCall(call.id, call.name, "".join(pieces))
-            for call, pieces in zip(begun, arguments, strict=True)
-        ),
+        calls=tuple(ParsedCall(call.id, call.name, "".join(pieces)) for call, pieces in calls),
     )

@@ -21,11 +21,9 @@ def _edges(**targets: str) -> dict[str, str]:
     return {character: state for state, characters in targets.items() for character in characters}
 
 
-_VALUE = _edges(string='"', object="{", array="[", minus="-", zero="0", digits="123456789") | {
-    "t": "t",
-    "f": "f",
-    "n": "n",
-}
+_VALUE = _edges(
+    string='"', object="{", array="[", minus="-", zero="0", digits="123456789", t="t", f="f", n="n"
+)
 _STATES: dict[str, dict[str, str]] = {
     "only object": _edges(object="{"),
     "value": _VALUE,
@@ -70,8 +68,6 @@ _RUNS = {"string": _PLAIN} | dict.fromkeys(
 
 
 class Scan(Enum):
-    """State of a scan."""
-
     RUNNING = auto()
     DONE = auto()
     MALFORMED = auto()

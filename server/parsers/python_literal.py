@@ -21,7 +21,7 @@ _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?
 _NAMES = {"True": "true", "False": "false", "None": "null"} | {
     name: name for name in ("true", "false", "null")
 }
-_CLOSERS = {"[": "]", "(": ")"}
+_CLOSERS = {"[": "]", "(": ")", "{": "}"}
 
 
 def literal(reader: Reader, depth: int = 0) -> Steps[str]:
@@ -36,9 +36,7 @@ def literal(reader: Reader, depth: int = 0) -> Steps[str]:
     if first in "\"'":
         return json.dumps((yield from string(reader)), ensure_ascii=False)
     if first in _CLOSERS:
-        return (yield from _sequence(reader, depth))
-    if first == "{":
-        return (yield from _dictionary(reader, depth))
+        return (yield from _collection(reader, depth))
     word = yield from reader.word(_WORD)
     try:
         return _NAMES.get(word) or _number(word)
@@ -95,30 +93,22 @@ def _number(word: str) -> str:
         return repr(number)
 
 
-def _sequence(reader: Reader, depth: int) -> Steps[str]:
+def _collection(reader: Reader, depth: int) -> Steps[str]:
+    opener = reader.text[reader.position]
     items: list[str] = []
 
     def item() -> Steps[None]:
-        items.append((yield from literal(reader, depth + 1)))
-
-    closer = _CLOSERS[reader.text[reader.position]]
-    reader.position += 1
-    yield from reader.items(closer, item)
-    return f"[{','.join(items)}]"
-
-
-def _dictionary(reader: Reader, depth: int) -> Steps[str]:
-    items: list[str] = []
-
-    def item() -> Steps[None]:
-        if (yield from reader.peek()) not in "\"'":
-            raise Malformed
-        key = json.dumps((yield from string(reader)), ensure_ascii=False)
-        yield from reader.blanks()
-        yield from reader.expect(":")
-        yield from reader.blanks()
-        items.append(f"{key}:{(yield from literal(reader, depth + 1))}")
+        label = ""
+        if opener == "{":
+            if (yield from reader.peek()) not in "\"'":
+                raise Malformed
+            label = json.dumps((yield from string(reader)), ensure_ascii=False) + ":"
+            yield from reader.blanks()
+            yield from reader.expect(":")
+            yield from reader.blanks()
+        items.append(label + (yield from literal(reader, depth + 1)))
 
     reader.position += 1
-    yield from reader.items("}", item)
-    return f"{{{','.join(items)}}}"
+    yield from reader.items(_CLOSERS[opener], item)
+    whole = ",".join(items)
+    return f"{{{whole}}}" if opener == "{" else f"[{whole}]"

@@ -7,11 +7,7 @@ import re
 import msgspec
 from msgspec import UNSET
 
-from schemas.anthropic_answer import (
-    AnthropicErrorDetails,
-    AnthropicErrorObject,
-    AnthropicErrorResponse,
-)
+from schemas import anthropic_answer as wire
 from schemas.errors import ErrorObject
 
 _TYPES = {
@@ -47,28 +43,23 @@ def anthropic_shape(status: int, error: ErrorObject, request_id: str | None = No
 
 def anthropic_error(
     status: int, error: ErrorObject, request_id: str | None = None
-) -> AnthropicErrorResponse:
+) -> wire.AnthropicErrorResponse:
     """The body of an error response, and the data of an error event."""
-    param, message = _client_param(error.param), error.message
+    param, message = error.param, error.message
+    if param is not None:
+        for pattern, replacement in _TOOL_FIELDS:
+            param = pattern.sub(replacement, param)
+        param = _FIELDS.get(param, param)
     if error.code == "context_length_exceeded":
         message = f"prompt is too long: {message}"  # clients look for these words
     elif param is not None and param not in message:
         message = f"{param}: {message}"
-    details = AnthropicErrorDetails(error_code=error.code, param=param)
-    return AnthropicErrorResponse(
-        error=AnthropicErrorObject(
+    details = wire.AnthropicErrorDetails(error_code=error.code, param=param)
+    return wire.AnthropicErrorResponse(
+        error=wire.AnthropicErrorObject(
             type=_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error"),
             message=message,
             details=UNSET if error.code is None and param is None else details,
         ),
         request_id=request_id,
     )
-
-
-def _client_param(param: str | None) -> str | None:
-    """The field of a Messages request that became this field of a chat request."""
-    if param is None:
-        return None
-    for pattern, replacement in _TOOL_FIELDS:
-        param = pattern.sub(replacement, param)
-    return _FIELDS.get(param, param)

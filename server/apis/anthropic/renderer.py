@@ -5,9 +5,9 @@ Deltas become content blocks: thinking, text and calls, in the order in which th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -18,16 +18,12 @@ from server.apis.anthropic.thinking import SHOWN, signature_of
 from server.http import sse
 from server.http.errors import stream_error, to_api_error
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
-from server.rendering.base import Envelope, weight_of
+from server.rendering.base import Envelope, Renderer
 from server.rendering.deltas import ChatOptions, ChoiceDeltas, arguments_object
 
 
 def event(data: wire.AnthropicEvent) -> bytes:
-    """An event, whose name is its ``type``."""
     return sse.named_frame(data.type, data)
-
-
-Kind: TypeAlias = Literal["thinking", "text", "call"]
 
 
 class BlockStream:
@@ -39,7 +35,7 @@ class BlockStream:
     def __init__(self, *, omits_thinking: bool) -> None:
         self._omits_thinking = omits_thinking
         self._index = -1
-        self._kind: Kind | None = None
+        self._kind: type[wire.AnswerBlock] | None = None
         self._thinking: list[str] = []
         self.text_template: sse.Template | None = None
         """Makes the events of more text, while a block of text is open."""
@@ -48,15 +44,19 @@ class BlockStream:
         """The events of a delta."""
         match delta:
             case Content(text):
-                return self._open("text", wire.AnswerText(text="")) + self._text(text)
+                begin = self._open(wire.AnswerText(text=""))
+                if self.text_template is None:
+                    change = wire.TextDelta(text=sse.PLACEHOLDER)
+                    self.text_template = sse.Template(self._change(change))
+                return begin + self.text_template.fill(text)
             case Reasoning(text):
-                begin = self._open("thinking", wire.AnswerThinking(thinking="", signature=""))
+                begin = self._open(wire.AnswerThinking(thinking="", signature=""))
                 if self._omits_thinking:
                     self._thinking.append(text)
                     return begin
                 return begin + self._change(wire.ThinkingDelta(thinking=text))
             case CallBegin():
-                return self.finish() + self._open("call", _call(delta, {}))
+                return self.finish() + self._open(_call(delta, {}))
             case CallArguments(_, text):
                 return self._change(wire.InputDelta(partial_json=text))
 
@@ -65,34 +65,23 @@ class BlockStream:
         if self._kind is None:
             return b""
         signature = b""
-        if self._kind == "thinking":
+        if self._kind is wire.AnswerThinking:
             kept = signature_of("".join(self._thinking)) if self._omits_thinking else SHOWN
             signature = self._change(wire.SignatureDelta(signature=kept))
         self._kind = self.text_template = None
         return signature + event(wire.BlockStop(index=self._index))
 
-    def _open(self, kind: Kind, block: wire.AnswerBlock) -> bytes:
-        """Go on with the open block, or begin a new one."""
-        if self._kind == kind:
+    def _open(self, block: wire.AnswerBlock) -> bytes:
+        """Go on with the open block if it is of the same type, or begin this one."""
+        if self._kind is type(block):
             return b""
         end = self.finish()
-        self._kind = kind
+        self._kind = type(block)
         self._index += 1
         return end + event(wire.BlockStart(index=self._index, content_block=block))
 
-    def _text(self, text: str) -> bytes:
-        if self.text_template is None:
-            self.text_template = sse.Template(self._change(wire.TextDelta(text=sse.PLACEHOLDER)))
-        return self.text_template.fill(text)
-
     def _change(self, change: wire.BlockChange) -> bytes:
         return event(wire.BlockDelta(index=self._index, delta=change))
-
-
-def whole_blocks(deltas: Iterable[Delta], *, omits_thinking: bool) -> list[wire.AnswerBlock]:
-    """The blocks that the deltas add up to; a stream of the same deltas has the same ones."""
-    groups = groupby(deltas, _block_of)
-    return [_block([*group], omits_thinking=omits_thinking) for _, group in groups]
 
 
 def _block_of(delta: Delta) -> object:
@@ -101,6 +90,7 @@ def _block_of(delta: Delta) -> object:
 
 
 def _block(deltas: Sequence[Delta], *, omits_thinking: bool) -> wire.AnswerBlock:
+    """The block that these deltas add up to. A stream of them has the same one."""
     text = "".join([delta.text for delta in deltas if not isinstance(delta, CallBegin)])
     match deltas[0]:
         case Reasoning():
@@ -119,13 +109,12 @@ def _call(begin: CallBegin, arguments: Any) -> wire.AnswerToolUse:
     return wire.AnswerToolUse(id=call_id, name=begin.name, input=arguments)
 
 
-class MessageRenderer:
-    """See Renderer. Event loop only. ``message_start`` waits for the first output's counts.
+class MessageRenderer(Renderer):
+    """Event loop only. ``message_start`` waits for the first output's counts.
 
     ``max_tokens`` is the limit that was asked for; the context may have room for fewer.
     """
 
-    media_type: ClassVar[str] = sse.MEDIA_TYPE
     keep_alive: ClassVar[bytes] = event(wire.Ping())
 
     def __init__(
@@ -142,12 +131,6 @@ class MessageRenderer:
         self._blocks = BlockStream(omits_thinking=omits_thinking)
         self._has_begun = False
 
-    def weight(self, _index: int, output: StepOutput) -> int:
-        return weight_of(output)
-
-    def begin(self) -> bytes:
-        return b""
-
     def feed(self, _index: int, output: StepOutput) -> bytes:
         template = self._blocks.text_template
         if template is not None and self._deltas.is_plain and output.finish_reason is None:
@@ -155,14 +138,14 @@ class MessageRenderer:
         pieces: list[bytes] = []
         if not self._has_begun:
             self._has_begun = True
-            message = self._message(output, [], num_output_tokens=0, stop_reason=None)
+            nothing = msgspec.structs.replace(output, num_output_tokens=0, num_thinking_tokens=0)
+            message = self._message(nothing, [], stop_reason=None)
             pieces = [event(wire.MessageStart(message=message)), self.keep_alive]
         pieces += [self._blocks.feed(delta) for delta in self._deltas.feed(output)]
         if output.finish_reason is not None:
             pieces.append(self._blocks.finish())
             end = wire.MessageEnd(**self._end(output))
-            usage = self._usage(output, output.num_output_tokens)
-            warnings = self._envelope.shown_warnings
+            usage, warnings = self._usage(output), self._envelope.shown_warnings
             pieces.append(event(wire.MessageDelta(delta=end, usage=usage, warnings=warnings)))
         return b"".join(pieces)
 
@@ -176,26 +159,19 @@ class MessageRenderer:
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
         [output] = outputs
-        blocks = whole_blocks(self._deltas.feed(output), omits_thinking=self._omits_thinking)
+        groups = groupby(self._deltas.feed(output), _block_of)
         message = self._message(
             output,
-            blocks,
-            num_output_tokens=output.num_output_tokens,
+            [_block([*group], omits_thinking=self._omits_thinking) for _, group in groups],
             **self._end(output),
             warnings=self._envelope.shown_warnings,
         )
         return msgspec.json.encode(message)
 
     def _message(
-        self,
-        output: StepOutput,
-        blocks: list[wire.AnswerBlock],
-        *,
-        num_output_tokens: int,
-        **end: Any,
+        self, output: StepOutput, blocks: list[wire.AnswerBlock], **end: Any
     ) -> wire.AnthropicMessage:
-        head = self._envelope.head
-        usage = self._usage(output, num_output_tokens)
+        head, usage = self._envelope.head, self._usage(output)
         return wire.AnthropicMessage(
             id=head.id, model=head.model, content=blocks, usage=usage, **end
         )
@@ -211,13 +187,13 @@ class MessageRenderer:
             reason = "tool_use"
         return {"stop_reason": reason, "stop_sequence": sequence}
 
-    def _usage(self, output: StepOutput, num_output_tokens: int) -> wire.MessageUsage:
+    def _usage(self, output: StepOutput) -> wire.MessageUsage:
         num_prompt_tokens = sum(map(len, self._envelope.prompts))
         return wire.MessageUsage(
             input_tokens=num_prompt_tokens - output.num_cached_tokens,
             cache_read_input_tokens=output.num_cached_tokens,
-            output_tokens=num_output_tokens,
+            output_tokens=output.num_output_tokens,
             output_tokens_details=wire.OutputTokensDetails(
-                thinking_tokens=output.num_thinking_tokens if num_output_tokens else 0
+                thinking_tokens=output.num_thinking_tokens
             ),
         )

@@ -28,19 +28,7 @@ BILLING = "x-anthropic-billing-header:"
 """Begins a line that Claude Code puts first. It contains a checksum of the request (``cch=``), so
 no prefix of two prompts would be equal."""
 
-THREADS = "thread_unsupported_request"
-"""Anthropic's code; a client that gets it sends the whole conversation instead."""
-
-SAME_FIELDS = (
-    "max_tokens",
-    "stream",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "priority",
-)
+SAME_FIELDS = ("max_tokens", "stream", "temperature", "top_p", "top_k", "min_p", "seed", "priority")
 """Fields of MessagesRequest that chat requests have, with the same meaning."""
 
 
@@ -49,13 +37,10 @@ def system_texts(
 ) -> list[str]:
     """The texts of the system prompt that are not empty."""
     texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
-    if not keeps_billing_header:
-        texts = [_without_billing(text) for text in texts]
+    for i, text in enumerate(texts):
+        if text.startswith(BILLING) and not keeps_billing_header:
+            texts[i] = text.partition("\n")[2].lstrip("\n")
     return [text for text in texts if text]
-
-
-def _without_billing(text: str) -> str:
-    return text.partition("\n")[2].lstrip("\n") if text.startswith(BILLING) else text
 
 
 def chat_request(request: wire.ConversationFields, model: ServedModel) -> ChatCompletionRequest:
@@ -91,7 +76,7 @@ def _refuse_unsupported(request: wire.ConversationFields) -> None:
         raise InvalidRequest(
             "This server keeps no threads. Send the whole conversation without 'thread'.",
             param="thread",
-            code=THREADS,
+            code="thread_unsupported_request",  # clients then send the whole conversation
         )
     for name in ("container", "mcp_servers", "compaction"):
         if getattr(request, name):
@@ -160,9 +145,6 @@ def count_tokens(request: wire.CountTokensRequest, model: ServedModel) -> bytes:
     return msgspec.json.encode(TokenCount(input_tokens=len(tokens)))
 
 
-CUSTOM = (None, "custom")
-
-
 def chat_tools(request: wire.ConversationFields) -> list[functions.Tool]:
     """The tools that the model sees. Raises InvalidRequest naming the tool's field.
 
@@ -170,7 +152,7 @@ def chat_tools(request: wire.ConversationFields) -> list[functions.Tool]:
     """
     tools = request.tools or []
     for i, tool in enumerate(tools):
-        if tool.type not in CUSTOM:
+        if tool.type not in (None, "custom"):
             raise unsupported(
                 f"tools[{i}].type",
                 f"Tools of type '{(tool.type or '')[:64]}' are not supported by this server; it "
@@ -186,8 +168,7 @@ def chat_tool_choice(
     request: wire.ConversationFields, tools: list[functions.Tool]
 ) -> functions.ToolChoice | None:
     """The choice among the tools that the model sees. Raises InvalidRequest."""
-    choice = request.tool_choice
-    match choice:
+    match request.tool_choice:
         case wire.AnyChoice() | wire.OneToolChoice() if not tools:
             raise invalid("tool_choice", "tool_choice is only allowed when tools are given.")
         case wire.AnyChoice():

@@ -8,13 +8,8 @@ from litestar import Controller, MediaType, Response, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
+from schemas import anthropic_answer as answers
 from schemas.anthropic import CountTokensRequest, MessagesRequest
-from schemas.anthropic_answer import (
-    ANTHROPIC_EVENTS,
-    AnthropicErrorResponse,
-    AnthropicMessage,
-    TokenCount,
-)
 from server.admission.admission import Ticket
 from server.apis.anthropic.request import count_tokens, translate_messages
 from server.generation.admit import TICKETED_ERRORS
@@ -30,10 +25,10 @@ class MessagesController(Controller):
     @post(
         status_code=200,
         responses=returns_or_streams(
-            AnthropicMessage,
-            ANTHROPIC_EVENTS,
+            answers.AnthropicMessage,
+            answers.ANTHROPIC_EVENTS,
             *TICKETED_ERRORS,
-            error=AnthropicErrorResponse,
+            error=answers.AnthropicErrorResponse,
             last=None,
         ),
     )
@@ -50,7 +45,9 @@ class MessagesController(Controller):
     @post(
         "/count_tokens",
         status_code=200,
-        responses=returns(TokenCount, *TICKETED_ERRORS, error=AnthropicErrorResponse),
+        responses=returns(
+            answers.TokenCount, *TICKETED_ERRORS, error=answers.AnthropicErrorResponse
+        ),
     )
     async def count(
         self,

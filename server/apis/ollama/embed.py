@@ -1,7 +1,4 @@
-"""Ollama's requests for vectors to jobs. Runs in a worker thread.
-
-Renderers of /api/embed and /api/embeddings.
-"""
+"""/api/embed and /api/embeddings: requests to jobs, in a worker thread, and the renderers."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from server.generation.model import ServedModel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OllamaEmbeddingsRenderer(EmbeddingRenderer):
-    """See Renderer. The vectors of all texts."""
+    """The vectors of all texts."""
 
     start: int = field(default_factory=time.perf_counter_ns)
 
@@ -36,7 +33,7 @@ class OllamaEmbeddingsRenderer(EmbeddingRenderer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OllamaEmbeddingRenderer(EmbeddingRenderer):
-    """See Renderer. The vector of the only text."""
+    """The vector of the only text."""
 
     def _response(self, vectors: Vectors, _usage: InputUsage) -> msgspec.Struct:
         return OllamaEmbedding(embedding=self._cut(vectors)[0].tolist())

@@ -38,12 +38,7 @@ def running_model(model: ServedModel) -> RunningModel:
 def _identity(model: ServedModel) -> dict[str, Any]:
     """Its names and details, and a name of what is served, in the form of a digest."""
     digest = hashlib.sha256(f"{model.name} {model.fingerprint}".encode()).hexdigest()
-    return {
-        "name": model.name,
-        "model": model.name,
-        "digest": digest,
-        "details": _details(model),
-    }
+    return {"name": model.name, "model": model.name, "digest": digest, "details": _details(model)}
 
 
 def shown_model(model: ServedModel, created: int) -> ShownModel:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from core.contract.messages import StepOutput, TokenLogprob
 from schemas import ollama_answer as wire
 from server.apis.ollama.models import time_text
 from server.http import sse
+from server.http.apis import NDJSON
 from server.parsers.base import (
     CallArguments,
     CallBegin,
@@ -22,54 +23,43 @@ from server.parsers.base import (
     Reasoning,
     fold,
 )
-from server.rendering.base import Envelope, weight_of
+from server.rendering.base import Envelope, Renderer
 from server.rendering.deltas import ChatOptions, ChoiceDeltas, arguments_object
 from server.rendering.logprobs import chat_logprobs, token_names
 
 NewLine: TypeAlias = Callable[..., wire.OllamaAnswer]
-"""Makes an answer, or a line of one, from a message or a part of one and the fields that both
-forms have."""
+"""Makes an answer, or a line of one, from a message or a part of one and the other fields."""
 
-Calls: TypeAlias = list[wire.OllamaAnswerCall]
+_EMPTY = wire.OllamaAnswerMessage()
 
 
-def chat_line(
-    *,
-    content: str = "",
-    thinking: str | UnsetType = UNSET,
-    tool_calls: Calls | UnsetType = UNSET,
-    **fields: Any,
-) -> wire.OllamaAnswer:
+def chat_line(message: wire.OllamaAnswerMessage, **fields: Any) -> wire.OllamaAnswer:
     """A line of /api/chat."""
-    message = wire.OllamaAnswerMessage(content=content, thinking=thinking, tool_calls=tool_calls)
     return wire.OllamaChatAnswer(message=message, **fields)
 
 
-def generate_line(
-    *,
-    content: str = "",
-    thinking: str | UnsetType = UNSET,
-    tool_calls: Calls | UnsetType = UNSET,  # noqa: ARG001 - this form has none
-    **fields: Any,
-) -> wire.OllamaAnswer:
+def generate_line(message: wire.OllamaAnswerMessage, **fields: Any) -> wire.OllamaAnswer:
     """A line of /api/generate, which knows no calls."""
+    content, thinking = message.content, message.thinking
     return wire.OllamaGenerateAnswer(response=content, thinking=thinking, **fields)
 
 
-def encoded_line(new_line: NewLine, model: str, **fields: Any) -> bytes:
+def encoded_line(
+    new_line: NewLine, model: str, message: wire.OllamaAnswerMessage = _EMPTY, **fields: Any
+) -> bytes:
     """A line of an answer, which is made now."""
-    line = new_line(model=model, created_at=time_text(time.time()), **fields)
+    line = new_line(message, model=model, created_at=time_text(time.time()), **fields)
     return msgspec.json.encode(line) + b"\n"
 
 
-class OllamaRenderer:
-    """See Renderer. A call is sent when it is complete.
+class OllamaRenderer(Renderer):
+    """A call is sent when it is complete.
 
     Nobody knows the time of a whole answer's first token, so its ``eval_duration`` contains the
     prompt's.
     """
 
-    media_type: ClassVar[str] = "application/x-ndjson"
+    media_type: ClassVar[str] = NDJSON
 
     def __init__(self, envelope: Envelope, options: ChatOptions, *, new_line: NewLine) -> None:
         self._envelope = envelope
@@ -86,13 +76,7 @@ class OllamaRenderer:
     @property
     def keep_alive(self) -> bytes:
         """A line without text: clients decode every line."""
-        return self._encoded(done=False)
-
-    def weight(self, _index: int, output: StepOutput) -> int:
-        return weight_of(output)
-
-    def begin(self) -> bytes:
-        return b""
+        return self._encoded()
 
     def feed(self, _index: int, output: StepOutput) -> bytes:
         if self._first is None:
@@ -103,13 +87,11 @@ class OllamaRenderer:
         data = b"".join([self._piece(delta) for delta in self._deltas.feed(output)])
         if self._deltas.is_plain and self._envelope.num_top is None and output.text:
             # All further output is text.
-            self._template = sse.Template(self._encoded(done=False, content=sse.PLACEHOLDER))
+            piece = wire.OllamaAnswerMessage(content=sse.PLACEHOLDER)
+            self._template = sse.Template(self._encoded(piece))
         if output.finish_reason is not None:
             data += self._call() + self._line(**self._summary(output))
         return data
-
-    def end(self) -> bytes:
-        return b""
 
     def error(self, message: str, _cause: Exception | None = None) -> bytes:
         """The line that ends a stream with an error."""
@@ -119,12 +101,12 @@ class OllamaRenderer:
         [output] = outputs
         self._entries += output.logprobs
         message = fold(self._deltas.feed(output))
-        return self._line(
+        whole = wire.OllamaAnswerMessage(
             content=message.content or "",
             thinking=message.reasoning or UNSET,
             tool_calls=[_call(i, call) for i, call in enumerate(message.calls)] or UNSET,
-            **self._summary(output),
         )
+        return self._line(whole, **self._summary(output))
 
     def _piece(self, delta: Delta) -> bytes:
         match delta:
@@ -135,9 +117,9 @@ class OllamaRenderer:
                 self._arguments.append(text)
                 return b""
             case Reasoning(text):
-                return self._line(thinking=text)
+                return self._line(wire.OllamaAnswerMessage(thinking=text))
             case Content(text):
-                return self._call() + self._line(content=text)
+                return self._call() + self._line(wire.OllamaAnswerMessage(content=text))
 
     def _call(self) -> bytes:
         """The line of the call that is complete now, if there is one."""
@@ -146,14 +128,15 @@ class OllamaRenderer:
             return b""
         self._begun, self._arguments = None, []
         call = ParsedCall(begun.id, begun.name, arguments)
-        return self._line(tool_calls=[_call(begun.index, call)])
+        return self._line(wire.OllamaAnswerMessage(tool_calls=[_call(begun.index, call)]))
 
-    def _line(self, *, done: bool = False, **fields: Any) -> bytes:
+    def _line(self, message: wire.OllamaAnswerMessage = _EMPTY, **fields: Any) -> bytes:
         """A line with the log-probabilities that were not sent yet."""
-        return self._encoded(done=done, logprobs=self._logprobs(), **fields)
+        return self._encoded(message, logprobs=self._logprobs(), **fields)
 
-    def _encoded(self, **fields: Any) -> bytes:
-        return encoded_line(self._new_line, self._envelope.head.model, **fields)
+    def _encoded(self, message: wire.OllamaAnswerMessage = _EMPTY, **fields: Any) -> bytes:
+        fields.setdefault("done", False)
+        return encoded_line(self._new_line, self._envelope.head.model, message, **fields)
 
     def _summary(self, output: StepOutput) -> dict[str, Any]:
         """The fields of the last line."""

@@ -1,10 +1,8 @@
-"""Ollama's API: /api/chat, /api/generate, /api/embed, /api/embeddings, and models.
-
-Models are what is served, and refusals of what would change it.
-"""
+"""Ollama's API: answers, vectors, what is served, and refusals of what would change it."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from litestar import Controller, Response, delete, get, post
@@ -30,24 +28,18 @@ from server.openapi.responses import returns, returns_or_streams
 def _lines(kind: type[answers.OllamaAnswer]) -> dict[int, ResponseSpec]:
     """The responses of a route that answers with a ``kind``, or with lines of them."""
     return returns_or_streams(
-        kind,
-        kind,
-        *TICKETED_ERRORS,
-        error=answers.OllamaError,
-        last=None,
-        stream_type=NDJSON,
+        kind, kind, *TICKETED_ERRORS, error=answers.OllamaError, last=None, stream_type=NDJSON
     )
+
+
+_returns = partial(returns, error=answers.OllamaError)
 
 
 class OllamaController(Controller):
     path = "/api"
     tags = ("Ollama",)
 
-    @post(
-        "/chat",
-        status_code=200,
-        responses=_lines(answers.OllamaChatAnswer),
-    )
+    @post("/chat", status_code=200, responses=_lines(answers.OllamaChatAnswer))
     async def chat(
         self,
         data: JSONBody[wire.OllamaChatRequest],
@@ -60,11 +52,7 @@ class OllamaController(Controller):
             return _loaded(data, serving, chat_line)
         return await answer(serving, ticket, translate_chat, data)
 
-    @post(
-        "/generate",
-        status_code=200,
-        responses=_lines(answers.OllamaGenerateAnswer),
-    )
+    @post("/generate", status_code=200, responses=_lines(answers.OllamaGenerateAnswer))
     async def generate(
         self,
         data: JSONBody[wire.OllamaGenerateRequest],
@@ -82,11 +70,7 @@ class OllamaEmbedController(Controller):
     path = "/api"
     tags = ("Ollama",)
 
-    @post(
-        "/embed",
-        status_code=200,
-        responses=returns(answers.OllamaEmbeddings, *TICKETED_ERRORS, error=answers.OllamaError),
-    )
+    @post("/embed", status_code=200, responses=_returns(answers.OllamaEmbeddings, *TICKETED_ERRORS))
     async def embed(
         self,
         data: JSONBody[wire.EmbedRequest],
@@ -107,7 +91,7 @@ class OllamaEmbedController(Controller):
     @post(
         "/embeddings",
         status_code=200,
-        responses=returns(answers.OllamaEmbedding, *TICKETED_ERRORS, error=answers.OllamaError),
+        responses=_returns(answers.OllamaEmbedding, *TICKETED_ERRORS),
     )
     async def embed_one(
         self,
@@ -134,30 +118,18 @@ class OllamaModelController(Controller):
     path = "/api"
     tags = ("Ollama",)
 
-    @get(
-        "/version",
-        sync_to_thread=False,
-        responses=returns(answers.OllamaVersion, 500, error=answers.OllamaError),
-    )
+    @get("/version", sync_to_thread=False, responses=_returns(answers.OllamaVersion, 500))
     def version(self) -> answers.OllamaVersion:
         """The version of Ollama's API that this server follows."""
         return answers.OllamaVersion(version=answers.OLLAMA_VERSION)
 
-    @get(
-        "/tags",
-        sync_to_thread=False,
-        responses=returns(answers.LocalModels, 500, 503, error=answers.OllamaError),
-    )
+    @get("/tags", sync_to_thread=False, responses=_returns(answers.LocalModels, 500, 503))
     def list_models(self, serving: NamedDependency[Serving]) -> answers.LocalModels:
         """List the served model, in Ollama's format."""
         serving.check_accepting()
         return answers.LocalModels(models=[local_model(serving.model, serving.created)])
 
-    @get(
-        "/ps",
-        sync_to_thread=False,
-        responses=returns(answers.RunningModels, 500, 503, error=answers.OllamaError),
-    )
+    @get("/ps", sync_to_thread=False, responses=_returns(answers.RunningModels, 500, 503))
     def list_loaded(self, serving: NamedDependency[Serving]) -> answers.RunningModels:
         """List the loaded model, in Ollama's format."""
         serving.check_accepting()
@@ -167,7 +139,7 @@ class OllamaModelController(Controller):
         "/show",
         status_code=200,
         sync_to_thread=False,
-        responses=returns(answers.ShownModel, *TICKETED_ERRORS, error=answers.OllamaError),
+        responses=_returns(answers.ShownModel, *TICKETED_ERRORS),
     )
     def show(
         self, data: JSONBody[wire.ShowRequest], serving: NamedDependency[Serving]

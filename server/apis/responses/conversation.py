@@ -6,14 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from schemas import messages as chat
+from schemas import responses_input as wire
 from schemas import tools as chat_tools
-from schemas.responses_input import (
-    InputContent,
-    InputItem,
-    InputPart,
-    ReasoningTextPart,
-    SummaryTextPart,
-)
 from schemas.responses_request import NamespacedTool, ResponsesRequest, ToolReference
 from server.apis.responses.errors import given, unsupported
 from server.apis.responses.output import unsealed
@@ -27,8 +21,6 @@ SEPARATOR = "__"
 @dataclass(frozen=True, slots=True)
 class Tools:
     """The functions of a request, in order, and the path of each.
-
-    Functions of namespaces get joined names.
 
     ``names`` are those of functions in namespaces: from namespace and name to the joined name.
     """
@@ -53,11 +45,6 @@ class Tools:
                 tools.names[namespace, name] = joined
                 tools._add(inner, f"{path}.tools[{j}]", joined)
         return tools
-
-    @property
-    def parts(self) -> Mapping[str, tuple[str, str]]:
-        """From a joined name to namespace and name."""
-        return {joined: parts for parts, joined in self.names.items()}
 
     def choice(self, request: ResponsesRequest) -> chat_tools.ToolChoice | None:
         """The choice of a chat request. Without tools, ``auto`` says nothing."""
@@ -121,31 +108,31 @@ class _Turn:
 
 
 class Conversation:
-    """Chat messages, and the path of each in the client's body.
+    """Chat messages of input items, and the path of each in the client's body.
 
     A message of the assistant consists of the reasoning in front of its text, the text, and the
     calls after it.
     """
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, items: Sequence[PlacedItem], tools: Tools) -> None:
+        """Raises InvalidRequest naming the field of an item at fault."""
         self.messages: list[chat.Message] = []
         self.paths: list[str] = []
         self._tools = tools
         self._turn: _Turn | None = None
-
-    @classmethod
-    def of(cls, items: Sequence[PlacedItem], tools: Tools) -> Conversation:
-        """The messages of these items. Raises InvalidRequest naming the field."""
-        conversation = cls(tools)
         for placed in items:
-            conversation._add(placed.item, placed.path)
-        conversation._end_turn()
-        return conversation
+            self._add(placed.item, placed.path)
+        self._end_turn()
 
-    def _add(self, item: InputItem, path: str) -> None:
+    def _add(self, item: wire.InputItem, path: str) -> None:
         match item.type:
             case None | "message":
-                self._add_message(item, path)
+                role = given(item.role, f"{path}.role")
+                content = _content(item.content, f"{path}.content")
+                if role == "assistant":
+                    self._new_turn(path).content = content
+                else:
+                    self._append(ROLES[role](content=content), path)
             case "reasoning":
                 self._new_turn(path).reasoning.append(_reasoning(item, path))
             case "function_call":
@@ -179,14 +166,6 @@ class Conversation:
             )
             self._append(message, turn.path)
 
-    def _add_message(self, item: InputItem, path: str) -> None:
-        role = given(item.role, f"{path}.role")
-        content = _content(item.content, f"{path}.content")
-        if role == "assistant":
-            self._new_turn(path).content = content
-        else:
-            self._append(ROLES[role](content=content), path)
-
     def _new_turn(self, path: str) -> _Turn:
         """The assistant's message, a new one if it has text or calls."""
         if self._turn is not None and (self._turn.content is not None or self._turn.calls):
@@ -194,12 +173,11 @@ class Conversation:
         return self._this_turn(path)
 
     def _this_turn(self, path: str) -> _Turn:
-        if self._turn is None:
-            self._turn = _Turn(path)
+        self._turn = self._turn or _Turn(path)
         return self._turn
 
 
-def _content(content: InputContent | None, path: str) -> chat.Content:
+def _content(content: wire.InputContent | None, path: str) -> chat.Content:
     if content is None:
         raise missing(path)
     if isinstance(content, str):
@@ -211,7 +189,7 @@ def _content(content: InputContent | None, path: str) -> chat.Content:
                 chat.InputTextPart() | chat.OutputTextPart() | chat.TextPart() | chat.RefusalPart()
             ):
                 parts.append(part)
-            case SummaryTextPart() | ReasoningTextPart():
+            case wire.SummaryTextPart() | wire.ReasoningTextPart():
                 continue
             case _:
                 raise unsupported(
@@ -221,7 +199,7 @@ def _content(content: InputContent | None, path: str) -> chat.Content:
     return parts
 
 
-def _reasoning(item: InputItem, path: str) -> str:
+def _reasoning(item: wire.InputItem, path: str) -> str:
     """The text of earlier reasoning: itself, sealed by this server, or a summary of it."""
     if isinstance(item.content, str):
         return item.content
@@ -233,11 +211,11 @@ def _reasoning(item: InputItem, path: str) -> str:
     return text or ""
 
 
-def _joined(parts: Sequence[InputPart] | None, path: str) -> str | None:
+def _joined(parts: Sequence[wire.InputPart] | None, path: str) -> str | None:
     """The text of parts of reasoning. None: there are none."""
     texts = []
     for i, part in enumerate(parts or ()):
-        if not isinstance(part, ReasoningTextPart | SummaryTextPart | chat.TextPart):
+        if not isinstance(part, wire.ReasoningTextPart | wire.SummaryTextPart | chat.TextPart):
             raise unsupported(f"{path}[{i}].type", f"parts of type '{part.type}' in reasoning are")
         texts.append(part.text)
     return "\n".join(texts) if texts else None

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
 
 from core.contract.errors import InvalidRequest
 from schemas.errors import ErrorObject
+from server.http import errors
 from server.http.apis import error_event
-from server.http.errors import missing
 
 T = TypeVar("T")
 
@@ -32,30 +31,26 @@ _MESSAGE = re.compile(r"messages\[(?P<index>\d+)\](?P<rest>.*)", re.DOTALL)
 _TOOL = re.compile(r"tools\[(?P<index>\d+)\](?:\.function)?(?P<rest>.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Origins:
-    """Where the messages and tools of a chat request come from, as paths of the client's body."""
+def client_path(param: str, *, messages: Sequence[str] = (), tools: Sequence[str] = ()) -> str:
+    """The client's name of a field of the chat request.
 
-    messages: Sequence[str] = ()
-    tools: Sequence[str] = ()
-
-    def path(self, param: str) -> str:
-        """The client's name of a field of the chat request."""
-        for pattern, paths in ((_MESSAGE, self.messages), (_TOOL, self.tools)):
-            match = pattern.fullmatch(param)
-            if match is not None and int(match["index"]) < len(paths):
-                return paths[int(match["index"])] + match["rest"]
-        return FIELDS.get(param, param)
+    ``messages`` and ``tools`` are the paths in the client's body of those of the chat request.
+    """
+    for pattern, paths in ((_MESSAGE, messages), (_TOOL, tools)):
+        match = pattern.fullmatch(param)
+        if match is not None and int(match["index"]) < len(paths):
+            return paths[int(match["index"])] + match["rest"]
+    return FIELDS.get(param, param)
 
 
 @contextmanager
-def named_by_client(origins: Origins) -> Iterator[None]:
+def named_by_client(path_of: Callable[[str], str]) -> Iterator[None]:
     """Rename the param of an InvalidRequest, in its message too."""
     try:
         yield
     except InvalidRequest as error:
         if error.param is not None:
-            param, message = origins.path(error.param), error.message
+            param, message = path_of(error.param), error.message
             message = message.replace(f"'{error.param}", f"'{param}")
             if message.startswith(error.param):
                 message = param + message.removeprefix(error.param)
@@ -66,34 +61,29 @@ def named_by_client(origins: Origins) -> Iterator[None]:
 def given(value: T | None, param: str) -> T:
     """The value of a field that must be there. Raises InvalidRequest."""
     if value is None:
-        raise missing(param)
+        raise errors.missing(param)
     return value
 
 
 def unsupported(param: str, what: str) -> InvalidRequest:
     """The error of something that this server does not have."""
-    return InvalidRequest(
-        f"'{param}': {what} not supported by this server.",
-        param=param,
-        code="unsupported_parameter",
-    )
+    return errors.unsupported(param, f"'{param}': {what} not supported by this server.")
 
 
 _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d+)')
 
 
-class _ErrorEvent(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
-    """An error in a stream (OpenAI API reference, responses streaming)."""
-
-    code: str | None
-    message: str
-    param: str | None
-    sequence_number: int
-
-
 def numbered_event(error: ErrorObject, _body: bytes, last: bytes) -> bytes:
-    """The event that ends a stream with an error. Its number follows that of the last event."""
+    """The event that ends a stream with an error. Its number follows that of the last event.
+
+    (OpenAI API reference, responses, streaming.)
+    """
     numbers = _NUMBER.findall(last)
-    number = int(numbers[-1]) + 1 if numbers else 0
-    event = _ErrorEvent(error.code, error.message, error.param, number)
+    event = {
+        "type": "error",
+        "code": error.code,
+        "message": error.message,
+        "param": error.param,
+        "sequence_number": int(numbers[-1]) + 1 if numbers else 0,
+    }
     return error_event(error, msgspec.json.encode(event), last)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias, assert_never
 from uuid import uuid4
 
@@ -21,30 +20,22 @@ from schemas import responses_events as events
 from schemas import responses_items as items
 from schemas.responses_events import ResponseEvent
 from schemas.responses_items import ItemStatus, OutputItem
+from schemas.responses_request import ReasoningOptions, ResponsesRequest
 from server.http import sse
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
 
 NextNumber: TypeAlias = Callable[[], int]
 """Returns the next sequence number of the stream."""
 
+Names: TypeAlias = Mapping[str, tuple[str, str]]
+"""Functions in namespaces: from the name that the model knows to namespace and name."""
+
 NewEvent: TypeAlias = Callable[..., ResponseEvent]
 WireLogprobs: TypeAlias = Callable[[Sequence[TokenLogprob]], list[wire.TokenLogprob]]
 
+SEALED_REASONING = "reasoning.encrypted_content"
 SEALED = "roseinfer:"
 """How ``encrypted_content`` begins. The rest is the text in base64: it hides nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemOptions:
-    """How items are shown.
-
-    ``names`` are those of functions in namespaces: from the name that the model knows to namespace
-    and name. ``summarises`` and ``seals`` say where the text of reasoning is.
-    """
-
-    names: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    summarises: bool = False
-    seals: bool = False
 
 
 class OpenItem(ABC):
@@ -62,11 +53,7 @@ class OpenItem(ABC):
 
     @abstractmethod
     def item(self, status: ItemStatus) -> OutputItem:
-        """The item with all that was added."""
-
-    @abstractmethod
-    def announced(self) -> OutputItem:
-        """The item as its first event shows it, empty."""
+        """The item with all that was added. In progress, it is as its first event shows it."""
 
     @abstractmethod
     def end_part(self, item: Any) -> Iterator[ResponseEvent]:
@@ -74,7 +61,7 @@ class OpenItem(ABC):
 
     def begin(self) -> Iterator[ResponseEvent]:
         """Announce the item."""
-        yield self._item_event(events.ItemAdded, self.announced())
+        yield self._item_event(events.ItemAdded, self.item("in_progress"))
         if self.part is not None:
             yield self._event(self.part_added, part=self.part(text=""))
 
@@ -143,10 +130,12 @@ class OpenMessage(OpenItem):
 
     def item(self, status: ItemStatus) -> items.MessageItem:
         part = items.OutputText(text=self._text, logprobs=self._logprobs(self._entries))
-        return items.MessageItem(id=self.id, status=status, role="assistant", content=[part])
-
-    def announced(self) -> items.MessageItem:
-        return items.MessageItem(id=self.id, status="in_progress", role="assistant", content=[])
+        return items.MessageItem(
+            id=self.id,
+            status=status,
+            role="assistant",
+            content=[] if status == "in_progress" else [part],
+        )
 
     def end_part(self, item: items.MessageItem) -> Iterator[ResponseEvent]:
         [part] = item.content
@@ -156,17 +145,11 @@ class OpenMessage(OpenItem):
 
 
 class OpenCall(OpenItem):
-    """A call of a function. Those of namespaces are in ``names``, as in ItemOptions."""
+    """A call of a function."""
 
     id_prefix, delta_event = "fc", events.ArgumentsDelta
 
-    def __init__(
-        self,
-        index: int,
-        next_number: NextNumber,
-        call: CallBegin,
-        names: Mapping[str, tuple[str, str]],
-    ) -> None:
+    def __init__(self, index: int, next_number: NextNumber, call: CallBegin, names: Names) -> None:
         super().__init__(index, next_number)
         self._call_id = call.id
         self._namespace: str | UnsetType
@@ -181,9 +164,6 @@ class OpenCall(OpenItem):
             status=status,
             namespace=self._namespace,
         )
-
-    def announced(self) -> items.FunctionCallItem:
-        return self.item("in_progress")
 
     def end_part(self, item: items.FunctionCallItem) -> Iterator[ResponseEvent]:
         yield self._event(events.ArgumentsDone, name=item.name, arguments=item.arguments)
@@ -203,6 +183,8 @@ class OpenReasoning(OpenItem):
         self._is_sealed = is_sealed
 
     def item(self, status: ItemStatus) -> items.ReasoningItem:
+        if status == "in_progress":
+            return items.ReasoningItem(id=self.id, summary=[], status=status)
         return items.ReasoningItem(
             id=self.id,
             summary=[],
@@ -210,9 +192,6 @@ class OpenReasoning(OpenItem):
             encrypted_content=sealed(self._text) if self._is_sealed else UNSET,
             status=status,
         )
-
-    def announced(self) -> items.ReasoningItem:
-        return items.ReasoningItem(id=self.id, summary=[], status="in_progress")
 
     def end_part(self, _item: items.ReasoningItem) -> Iterator[ResponseEvent]:
         yield self._event(self.text_done, text=self._text)
@@ -227,19 +206,29 @@ class OpenSummary(OpenReasoning):
     part_done = events.SummaryPartDone
 
     def item(self, status: ItemStatus) -> items.ReasoningItem:
-        summary = [items.SummaryText(text=self._text)]
-        return replace(super().item(status), summary=summary, content=UNSET)
+        item = super().item(status)
+        if status == "in_progress":
+            return item
+        return replace(item, summary=[items.SummaryText(text=self._text)], content=UNSET)
 
 
 class Output:
     """Turns deltas into items. Methods with events must be read to their end."""
 
     def __init__(
-        self, options: ItemOptions, next_number: NextNumber, logprobs: WireLogprobs
+        self,
+        request: ResponsesRequest,
+        names: Names,
+        next_number: NextNumber,
+        logprobs: WireLogprobs,
     ) -> None:
         self.items: list[OutputItem] = []
         """The complete items."""
-        self._options, self._next_number, self._logprobs = options, next_number, logprobs
+        self._names, self._next_number, self._logprobs = names, next_number, logprobs
+        self._is_sealed = SEALED_REASONING in (request.include or ())
+        options = request.reasoning or ReasoningOptions()
+        has_summary = options.summary or options.generate_summary
+        self._reasoning_type = OpenSummary if has_summary else OpenReasoning
         self._open: OpenItem | None = None
         self._has_calls = False
         self._entries: list[TokenLogprob] = []
@@ -263,14 +252,16 @@ class Output:
                         yield self._open.add(text)
                 case Reasoning(text):
                     if not isinstance(self._open, OpenReasoning):
-                        yield from self._begin(self._reasoning())
+                        kind, is_sealed = self._reasoning_type, self._is_sealed
+                        item = kind(self._index, self._next_number, is_sealed=is_sealed)
+                        yield from self._begin(item)
                     assert self._open is not None
                     yield self._open.add(text)
                 case CallBegin():
-                    names = self._options.names
-                    yield from self._begin(OpenCall(self._index, self._next_number, delta, names))
                     self._has_calls = True
                     self._entries.clear()  # those of the markup belong to no text
+                    call = OpenCall(self._index, self._next_number, delta, self._names)
+                    yield from self._begin(call)
                 case CallArguments(_, text):
                     assert isinstance(self._open, OpenCall)
                     yield self._open.add(text)
@@ -285,16 +276,11 @@ class Output:
         """End the last item. A response without any gets an empty message."""
         if self._open is None and not self.items:
             yield from self._begin(self._message())
-        yield from self._end_open("incomplete" if is_cut else "completed")
+        yield from self._close("incomplete" if is_cut else "completed")
 
     def fail(self) -> Iterator[ResponseEvent]:
         """End an open item as it is, incomplete."""
-        yield from self._end_open("incomplete")
-
-    def _end_open(self, status: ItemStatus) -> Iterator[ResponseEvent]:
-        if isinstance(self._open, OpenMessage):
-            self._open.add_logprobs(self._entries)
-        yield from self._close(status)
+        yield from self._close("incomplete")
 
     @property
     def _index(self) -> int:
@@ -310,16 +296,14 @@ class Output:
         if self._open is None:
             return
         closed, self._open = self._open, None
+        if isinstance(closed, OpenMessage):
+            closed.add_logprobs(self._entries)
         item = closed.item(status)
         self.items.append(item)
         yield from closed.end(item)
 
     def _message(self) -> OpenMessage:
         return OpenMessage(self._index, self._next_number, self._logprobs)
-
-    def _reasoning(self) -> OpenReasoning:
-        kind = OpenSummary if self._options.summarises else OpenReasoning
-        return kind(self._index, self._next_number, is_sealed=self._options.seals)
 
 
 def sealed(text: str) -> str:

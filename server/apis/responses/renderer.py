@@ -1,14 +1,11 @@
-"""ResponsesRenderer: a response of POST /v1/responses, streamed or whole.
-
-begun_response: the response object, which repeats the request's settings.
-"""
+"""ResponsesRenderer: a response of POST /v1/responses, streamed or whole."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET
@@ -17,14 +14,14 @@ from msgspec.structs import replace
 from core.contract.messages import StepOutput, TokenLogprob
 from schemas import responses as wire
 from schemas import responses_events as events
+from schemas import responses_request as asked
 from schemas.formats import JsonObjectFormat
 from schemas.logprobs import TokenLogprob as WireLogprob
-from schemas.responses_request import NamespacedTool, ResponsesRequest, TextJsonSchema
-from server.apis.responses.output import ItemOptions, Output
+from server.apis.responses.output import Names, Output
 from server.generation.model import ServedModel
 from server.http import sse
 from server.http.errors import stream_error
-from server.rendering.base import AnswerHead, Envelope, UsageCounter, weight_of
+from server.rendering.base import AnswerHead, Envelope, Renderer, UsageCounter, weight_of
 from server.rendering.deltas import ChatOptions, ChoiceDeltas
 from server.rendering.logprobs import chat_logprobs, token_names
 
@@ -32,24 +29,22 @@ ECHO_SPEED = 500
 """Bytes of the encoded response that are copied into an event in a microsecond."""
 
 
-class ResponsesRenderer:
-    """See Renderer.
+class ResponsesRenderer(Renderer):
+    """The response repeats what the request says: in two first events and in the last one.
 
-    The response repeats what the request says, in two events of the beginning and one of the end.
     ``keep`` gets the response when it is complete or was cut. The thread that renders calls it.
     """
 
-    media_type = sse.MEDIA_TYPE
-    keep_alive = sse.COMMENT
+    keep_alive: ClassVar[bytes] = sse.COMMENT
 
     def __init__(
         self,
         envelope: Envelope,
         chat_options: ChatOptions,
         *,
-        request: ResponsesRequest,
+        request: asked.ResponsesRequest,
         model: ServedModel,
-        item_options: ItemOptions,
+        names: Names,
         keep: Callable[[wire.Response], None] | None,
     ) -> None:
         self._envelope, self._keep = envelope, keep
@@ -63,7 +58,7 @@ class ResponsesRenderer:
         self._echo_weight = len(msgspec.json.encode(self._response)) // ECHO_SPEED
         self._has_begun = False
         self._next_number = count().__next__
-        self._output = Output(item_options, self._next_number, self._wire_logprobs)
+        self._output = Output(request, names, self._next_number, self._wire_logprobs)
 
     def weight(self, _index: int, output: StepOutput) -> int:
         """The events of the end repeat all that came before."""
@@ -187,7 +182,7 @@ _SAMPLING = {"temperature": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0
 
 
 def begun_response(
-    request: ResponsesRequest, head: AnswerHead, model: ServedModel, *, is_kept: bool
+    request: asked.ResponsesRequest, head: AnswerHead, model: ServedModel, *, is_kept: bool
 ) -> wire.Response:
     """In progress, without items. Fields that the request leaves out show their defaults.
 
@@ -198,7 +193,8 @@ def begun_response(
     for name in _SAMPLING:
         given = getattr(request, name)
         fields[name] = float(sampling[name]) if given is None else given
-    reasoning = request.reasoning
+    reasoning = request.reasoning or asked.ReasoningOptions()
+    summary = reasoning.summary or reasoning.generate_summary
     return wire.Response(
         **fields,
         id=head.id,
@@ -208,11 +204,7 @@ def begun_response(
         model=head.model,
         output=[],
         parallel_tool_calls=request.parallel_tool_calls is not False,
-        reasoning=wire.ResponseReasoning()
-        if reasoning is None
-        else wire.ResponseReasoning(
-            effort=reasoning.effort, summary=reasoning.summary or reasoning.generate_summary
-        ),
+        reasoning=wire.ResponseReasoning(effort=reasoning.effort, summary=summary),
         store=is_kept,
         text=_encoded(_text(request)),
         tool_choice=_encoded(_choice(request)),
@@ -227,18 +219,18 @@ def _encoded(value: Any) -> Any:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _text(request: ResponsesRequest) -> wire.ResponseText:
-    text = request.text
+def _text(request: asked.ResponsesRequest) -> wire.ResponseText:
+    text = request.text or asked.TextOptions()
     shown: dict[str, Any] = {"type": "text"}
-    match text and text.format:
-        case TextJsonSchema() as wanted:
+    match text.format:
+        case asked.TextJsonSchema() as wanted:
             shown = msgspec.to_builtins(wanted) | {"strict": bool(wanted.strict)}
         case JsonObjectFormat():
             shown = {"type": "json_object"}
-    return wire.ResponseText(format=shown, verbosity=(text and text.verbosity) or UNSET)
+    return wire.ResponseText(format=shown, verbosity=text.verbosity or UNSET)
 
 
-def _choice(request: ResponsesRequest) -> str | wire.NamedFunction | wire.AllowedFunctions:
+def _choice(request: asked.ResponsesRequest) -> str | wire.NamedFunction | wire.AllowedFunctions:
     choice = request.tool_choice
     if choice is None or isinstance(choice, str):
         return choice or "auto"
@@ -248,7 +240,7 @@ def _choice(request: ResponsesRequest) -> str | wire.NamedFunction | wire.Allowe
     return wire.AllowedFunctions(mode=choice.mode or "auto", tools=allowed)
 
 
-def _tools(request: ResponsesRequest) -> list[wire.ResponseFunction | wire.ResponseNamespace]:
+def _tools(request: asked.ResponsesRequest) -> list[wire.ResponseFunction | wire.ResponseNamespace]:
     return [
         wire.ResponseNamespace(
             name=tool.name or "",
@@ -261,7 +253,7 @@ def _tools(request: ResponsesRequest) -> list[wire.ResponseFunction | wire.Respo
     ]
 
 
-def _function(tool: NamespacedTool) -> wire.ResponseFunction:
+def _function(tool: asked.NamespacedTool) -> wire.ResponseFunction:
     return wire.ResponseFunction(
         name=tool.name or "",
         description=tool.description,

@@ -15,8 +15,7 @@ from schemas.formats import JsonObjectFormat, JsonSchemaFormat, JsonSchemaSpec, 
 from schemas.messages import DeveloperMessage, SystemMessage, UserMessage
 from schemas.responses_request import ResponsesRequest, TextJsonSchema
 from server.apis.responses.conversation import Conversation, Tools
-from server.apis.responses.errors import Origins, named_by_client, unsupported
-from server.apis.responses.output import ItemOptions
+from server.apis.responses.errors import client_path, named_by_client, unsupported
 from server.apis.responses.renderer import ResponsesRenderer
 from server.apis.responses.store import Shelf
 from server.generation.job import Job
@@ -26,7 +25,6 @@ from server.http.errors import missing
 from server.translation.chat import chat_job
 
 LOGPROBS = "message.output_text.logprobs"
-SEALED_REASONING = "reasoning.encrypted_content"
 
 SAME_FIELDS = sorted(
     {*ResponsesRequest.__struct_fields__}
@@ -51,27 +49,26 @@ def translate_response(request: ResponsesRequest, model: ServedModel, shelf: She
     items = shelf.items(request)
     _refuse_unsupported(request)
     tools = Tools.of(request)
-    conversation = Conversation.of(items, tools)
+    conversation = Conversation(items, tools)
     if request.instructions:
         conversation.messages.insert(0, SystemMessage(content=request.instructions))
         conversation.paths.insert(0, "instructions")
     if not conversation.messages:
         raise missing("input")
     chat = _chat_request(request, conversation, tools)
-    keep = shelf.keeper(request, items)
     new_renderer = partial(
         ResponsesRenderer,
         request=request,
         model=model,
-        item_options=_item_options(request, tools),
-        keep=keep,
+        names={joined: parts for parts, joined in tools.names.items()},
+        keep=shelf.keeper(request, items),
     )
     new_job = partial(chat_job, model=model, id_prefix="resp_", new_renderer=new_renderer)
-    origins = Origins(conversation.paths, tools.paths)
-    with named_by_client(origins):
+    path_of = partial(client_path, messages=conversation.paths, tools=tools.paths)
+    with named_by_client(path_of):
         job = fitting_job(new_job, chat) if request.truncation == "auto" else new_job(chat)
     if job.new_grammars is not None:
-        job.new_grammars.rename_params(origins.path)
+        job.new_grammars.rename_params(path_of)
     return job
 
 
@@ -91,15 +88,6 @@ def _chat_request(
         reasoning_effort=None if request.reasoning is None else request.reasoning.effort,
         logprobs=has_logprobs or None,
         top_logprobs=request.top_logprobs if has_logprobs else None,
-    )
-
-
-def _item_options(request: ResponsesRequest, tools: Tools) -> ItemOptions:
-    reasoning = request.reasoning
-    return ItemOptions(
-        names=tools.parts,
-        summarises=reasoning is not None and bool(reasoning.summary or reasoning.generate_summary),
-        seals=SEALED_REASONING in (request.include or ()),
     )
 
 
@@ -137,10 +125,9 @@ def _refuse_unsupported(request: ResponsesRequest) -> None:
         )
 
 
-NewJob = Callable[[ChatCompletionRequest], Job]
-
-
-def fitting_job(new_job: NewJob, request: ChatCompletionRequest) -> Job:
+def fitting_job(
+    new_job: Callable[[ChatCompletionRequest], Job], request: ChatCompletionRequest
+) -> Job:
     """The job without the oldest turns of the user, as few as possible, so that the rest fits.
 
     Instructions stay. Raises ContextLengthExceeded if the last turn alone is too long.
@@ -153,23 +140,21 @@ def fitting_job(new_job: NewJob, request: ChatCompletionRequest) -> Job:
             raise
     found: Job | None = None
 
+    def job_from(start: int) -> Job:
+        kept = [
+            message
+            for i, message in enumerate(request.messages)
+            if i >= start or isinstance(message, SystemMessage | DeveloperMessage)
+        ]
+        return new_job(msgspec.structs.replace(request, messages=kept))
+
     def fits(start: int) -> bool:
         nonlocal found
         try:
-            found = new_job(_from(request, start))
+            found = job_from(start)
         except ContextLengthExceeded:
             return False
         return True
 
     bisect_left(starts[1:-1], True, key=fits)
-    return new_job(_from(request, starts[-1])) if found is None else found
-
-
-def _from(request: ChatCompletionRequest, start: int) -> ChatCompletionRequest:
-    """The request with the messages from ``start`` on, and all instructions."""
-    kept = [
-        message
-        for i, message in enumerate(request.messages)
-        if i >= start or isinstance(message, SystemMessage | DeveloperMessage)
-    ]
-    return msgspec.structs.replace(request, messages=kept)
+    return found or job_from(starts[-1])

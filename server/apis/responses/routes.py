@@ -16,13 +16,7 @@ from schemas.responses_items import ItemList
 from schemas.responses_request import ResponsesRequest
 from server.admission.admission import Ticket
 from server.apis.responses.request import translate_response
-from server.apis.responses.store import (
-    ResponseStore,
-    Shelf,
-    StoredResponse,
-    item_list,
-    why_not_found,
-)
+from server.apis.responses.store import ResponseStore, Shelf, StoredResponse, item_list
 from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
 from server.generation.serving import Serving
@@ -93,14 +87,11 @@ class StoredResponseController(Controller):
         responses=returns(responses.DeletedResponse, 404, 500),
     )
     def forget(
-        self,
-        response_id: FromPath[str],
-        request: AnyRequest,
-        store: NamedDependency[ResponseStore],
+        self, response_id: FromPath[str], request: AnyRequest, store: NamedDependency[ResponseStore]
     ) -> responses.DeletedResponse:
         """Forget a stored response."""
-        if not store.delete(tenant_of(request.scope).name, response_id):
-            raise _not_found(store, response_id)
+        _stored(store, request, response_id)
+        store.delete(tenant_of(request.scope).name, response_id)
         return responses.DeletedResponse(id=response_id)
 
     @get("/input_items", sync_to_thread=False, responses=returns(ItemList, 400, 404, 500))
@@ -123,17 +114,13 @@ class StoredResponseController(Controller):
 def _stored(store: ResponseStore, request: AnyRequest, response_id: str) -> StoredResponse:
     stored = store.get(tenant_of(request.scope).name, response_id)
     if stored is None:
-        raise _not_found(store, response_id)
+        raise APIError(
+            404,
+            store.not_found("Response", response_id),
+            param="response_id",
+            code="response_not_found",
+        )
     return stored
-
-
-def _not_found(store: ResponseStore, response_id: str) -> APIError:
-    return APIError(
-        404,
-        f"Response with id '{response_id[:64]}' not found. {why_not_found(store)}",
-        param="response_id",
-        code="response_not_found",
-    )
 
 
 ROUTES: tuple[type[Controller], ...] = (ResponsesController, StoredResponseController)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
@@ -31,7 +32,7 @@ OVERHEAD = 1024
 """Bytes that an entry costs besides what it holds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredResponse:
     """A response, and its conversation as JSON: the items of its input, then its output."""
 
@@ -41,11 +42,10 @@ class StoredResponse:
     output_ids: tuple[str, ...]
     """Ids of the output's items, which are the last of ``items``."""
 
-    num_item_bytes: int = field(init=False)
-    """Bytes of all items."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "num_item_bytes", sum(map(len, self.items)))
+    @cached_property
+    def num_item_bytes(self) -> int:
+        """Bytes of all items."""
+        return sum(map(len, self.items))
 
     @property
     def num_inputs(self) -> int:
@@ -102,6 +102,17 @@ class ResponseStore:
             self._forget_items(tenant, response)
             return True
 
+    def not_found(self, what: str, id_: str) -> str:
+        """Sentences for a client that asks for what is not there."""
+        why = (
+            "It is unknown, was deleted, or has expired: this server keeps the last "
+            f"{self.max_responses} responses in memory, not those with store false. Send the whole "
+            "conversation instead."
+        )
+        if not self.is_on:
+            why = "This server keeps no responses: send the whole conversation."
+        return f"{what} with id '{id_[:64]}' not found. {why}"
+
     def check(self) -> None:
         """Fail unless there are exactly the items of the responses that are kept."""
         with self._lock:
@@ -119,10 +130,7 @@ class ResponseStore:
 
 @dataclass(frozen=True, slots=True)
 class PlacedItem:
-    """An item, and its path in the client's body, as ``input[3]``.
-
-    ``kept`` is its JSON if it is of an earlier response's conversation.
-    """
+    """An item, its path in the client's body, and its JSON if an earlier response kept it."""
 
     item: InputItem
     path: str
@@ -167,7 +175,14 @@ class Shelf:
             raise missing("input")
         items: list[PlacedItem] = []
         if previous_id is not None:
-            for data in self._previous(previous_id).items:
+            previous = self.store.get(self.tenant, previous_id)
+            if previous is None:
+                raise InvalidRequest(
+                    self.store.not_found("Previous response", previous_id),
+                    param="previous_response_id",
+                    code="previous_response_not_found",
+                )
+            for data in previous.items:
                 checkpoint()
                 items.append(PlacedItem(read_item(data), "previous_response_id", data))
         if isinstance(own, str):
@@ -198,17 +213,6 @@ class Shelf:
 
         return keep
 
-    def _previous(self, response_id: str) -> StoredResponse:
-        previous = self.store.get(self.tenant, response_id)
-        if previous is None:
-            raise InvalidRequest(
-                f"Previous response with id '{response_id[:64]}' not found. "
-                + why_not_found(self.store),
-                param="previous_response_id",
-                code="previous_response_not_found",
-            )
-        return previous
-
     def _resolved(self, item: InputItem, param: str, found: dict[str, InputItem]) -> InputItem:
         """The item that a reference names. Items that were ``found`` are not read again."""
         if item.type != "item_reference":
@@ -219,31 +223,14 @@ class Shelf:
             data = self.store.item(self.tenant, item_id)
             if data is None:
                 raise InvalidRequest(
-                    f"Item with id '{item_id[:64]}' not found. " + why_not_found(self.store),
-                    param=param,
-                    code="item_not_found",
+                    self.store.not_found("Item", item_id), param=param, code="item_not_found"
                 )
             found[item_id] = read_item(data)
         return found[item_id]
 
 
-def why_not_found(store: ResponseStore) -> str:
-    """A sentence for a client that asks for what is not there."""
-    if not store.is_on:
-        return "This server keeps no responses: send the whole conversation."
-    return (
-        "It is unknown, was deleted, or has expired: this server keeps the last "
-        f"{store.max_responses} responses in memory, not those with store false. Send the whole "
-        "conversation instead."
-    )
-
-
-_decoder = msgspec.json.Decoder(InputItem)
-
-
-def read_item(data: bytes) -> InputItem:
-    """An item that was kept."""
-    return _decoder.decode(data)
+read_item = msgspec.json.Decoder(InputItem).decode
+"""Decodes an item that was kept."""
 
 
 def kept_items(items: Iterable[PlacedItem]) -> list[bytes]:

@@ -56,5 +56,5 @@ class DeepseekParser(CallParser):
             yield from reader.expect(_FENCE)
             yield from reader.blanks()
         yield from self._read_arguments(name)
-        if self._emitter.is_open:
+        if self._is_open:
             yield from self._end(*([_FENCE_END] if is_fenced else []), _CALL_END, _CALLS_END)

@@ -44,7 +44,7 @@ class JsonCallParser(CallParser):
             yield from self._reader.accept(tag)
         yield from self._reader.blanks()
         yield from self._read_call()
-        if self._emitter.is_open:
+        if self._is_open:
             yield from self._end(*self.end_tags)
 
     def _read_call(self) -> Steps[None]:
@@ -69,7 +69,7 @@ class JsonCallParser(CallParser):
                 yield from reader.expect(",")
         if call.name is None:
             raise Malformed
-        if not self._emitter.is_open:
+        if not self._is_open:
             self._begin(call.name)
             self._report("{}")
 
@@ -88,7 +88,7 @@ class JsonCallParser(CallParser):
             call.has_arguments = True
             yield from self._read_argument_member(call)
         elif self.is_bare and key not in _OTHERS:
-            if self._emitter.is_open:
+            if self._is_open:
                 raise Malformed
             return False
         else:
@@ -134,6 +134,6 @@ class JsonCallParser(CallParser):
         if call.name is None:
             call.early.append(arguments)
             return
-        if not self._emitter.is_open:
+        if not self._is_open:
             self._begin(call.name)
         self._report(arguments)

@@ -11,10 +11,7 @@ class Llama3JsonParser(JsonCallParser):
     """``{"name": "f", "parameters": {…}}``, perhaps after ``<|python_tag|>``; ``;`` separates."""
 
     name = "llama3_json"
-    signs = (
-        ('"name": function name, "parameters"',),
-        ("<|python_tag|>", '"parameters"'),
-    )
+    signs = (('"name": function name, "parameters"',), ("<|python_tag|>", '"parameters"'))
     begin_tags = _TAGS
     end_tags = (_BETWEEN, _END)
     is_bare = True

@@ -1,9 +1,11 @@
-"""CallParser: the base of all tool-call formats. Emitter: content and calls to deltas.
+"""CallParser: the base of all tool-call formats.
 
 The rules are the same for every family:
 
-- Text outside of calls is content. Whitespace next to a call is not (see Emitter). The longest
-  tail that may begin a call is held back, so that markup is never shown in part.
+- Text outside of calls is content. Whitespace at its end is held until more content comes, and
+  dropped if none does and there were calls; so is whitespace before the first content that follows
+  a call. The longest tail that may begin a call is held back, so that markup is never shown in
+  part.
 - A call is reported once its name is known to be that of an offered function and its arguments
   begin; from there on, arguments are reported as far as they are certainly well-formed.
 - Text that is malformed before that point, and a call of a function that was not offered, is
@@ -29,76 +31,6 @@ from server.parsers.base import CallArguments, CallBegin, Content, Delta, new_ca
 from server.parsers.reader import EndOfText, Malformed, Reader, Steps
 
 _BLANKS = " \t\r\n"
-
-
-class Emitter:
-    """Collects the deltas of one choice and numbers its calls.
-
-    Whitespace at the end of the content is held until more content comes, and dropped if none
-    does and there were calls; so is whitespace before the first content that follows a call.
-    Without ``parallel`` every call after the first is dropped.
-    """
-
-    def __init__(self, *, parallel: bool, new_id: Callable[[], str]) -> None:
-        self._parallel = parallel
-        self._new_id = new_id
-        self._num_calls = 0
-        self._deltas: list[Delta] = []
-        self._held = ""
-        self._has_content = False
-        self.is_open = False
-        """Whether a call has begun and not ended."""
-
-    def content(self, text: str) -> None:
-        """Add to the answer's text."""
-        body = text.rstrip(_BLANKS)
-        if not body:
-            self._held += text
-            return
-        whole = self._held + body
-        if self._num_calls and not self._has_content:
-            whole = whole.lstrip(_BLANKS)
-        self._held = text[len(body) :]
-        self._has_content = True
-        self._deltas.append(Content(whole))
-
-    def begin(self, name: str) -> None:
-        """Begin a call."""
-        assert not self.is_open
-        self.is_open = True
-        self._num_calls += 1
-        if self._is_reported:
-            self._deltas.append(CallBegin(self._num_calls - 1, self._new_id(), name))
-
-    def arguments(self, text: str) -> None:
-        """Add to the arguments of the open call."""
-        assert self.is_open
-        if text and self._is_reported:
-            self._deltas.append(CallArguments(self._num_calls - 1, text))
-
-    def end(self) -> None:
-        """End the open call, if there is one."""
-        self.is_open = False
-
-    def take(self) -> list[Delta]:
-        """Return the deltas since the last call; neighbours that add to the same text are one."""
-        taken: list[Delta] = []
-        for _, group in groupby(self._deltas, type):
-            deltas = list(group)
-            texts = [delta.text for delta in deltas if not isinstance(delta, CallBegin)]
-            taken += [msgspec.structs.replace(deltas[0], text="".join(texts))] if texts else deltas
-        self._deltas = []
-        return taken
-
-    def finish(self) -> list[Delta]:
-        """Return the last deltas."""
-        if self._held and not self._num_calls:
-            self._deltas.append(Content(self._held))
-        return self.take()
-
-    @property
-    def _is_reported(self) -> bool:
-        return self._parallel or self._num_calls == 1
 
 
 class CallParser(ABC):
@@ -134,7 +66,14 @@ class CallParser(ABC):
     ) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._reader = Reader()
-        self._emitter = Emitter(parallel=parallel, new_id=new_id)
+        self._parallel = parallel
+        self._new_id = new_id
+        self._num_calls = 0
+        self._deltas: list[Delta] = []
+        self._held = ""
+        self._has_content = False
+        self._is_open = False
+        """Whether a call has begun and not ended."""
         self._steps = self._run()
         next(self._steps)
 
@@ -156,13 +95,25 @@ class CallParser(ABC):
         """Return the deltas that are certain now."""
         self._reader.push(text)
         next(self._steps)
-        return self._emitter.take()
+        return self._take()
 
     def finish(self) -> list[Delta]:
         """Return the deltas of the text that was held back. No more text comes."""
         self._reader.end()
         next(self._steps, None)
-        return self._emitter.finish()
+        if self._held and not self._num_calls:
+            self._deltas.append(Content(self._held))
+        return self._take()
+
+    def _take(self) -> list[Delta]:
+        """Return the deltas since the last call; neighbours that add to the same text are one."""
+        taken: list[Delta] = []
+        for _, group in groupby(self._deltas, type):
+            deltas = list(group)
+            texts = [delta.text for delta in deltas if not isinstance(delta, CallBegin)]
+            taken += [msgspec.structs.replace(deltas[0], text="".join(texts))] if texts else deltas
+        self._deltas = []
+        return taken
 
     @abstractmethod
     def _read_calls(self) -> Steps[None]:
@@ -172,32 +123,56 @@ class CallParser(ABC):
         """
 
     def _run(self) -> Generator[None, None, None]:
-        reader, emitter = self._reader, self._emitter
+        reader = self._reader
         try:
             while True:
-                yield from reader.until(lambda _: emitter.content(reader.take()), *self.openings)
+                yield from reader.until(self._report_content, *self.openings)
                 try:
                     yield from self._read_calls()
                 except Malformed:
-                    emitter.content(reader.take())
-                if emitter.is_open:
-                    emitter.end()
-                    reader.commit()
+                    self._report_content()
+                if self._is_open:
+                    self._close()
         except EndOfText:
             reader.position = len(reader.text)
-            if not emitter.is_open:
-                emitter.content(reader.take())
+            if not self._is_open:
+                self._report_content()
 
     # What subclasses read with.
 
+    def _report_content(self, _read: str = "") -> None:
+        """Report the text that was read and is not committed as content."""
+        text = self._reader.take()
+        body = text.rstrip(_BLANKS)
+        if not body:
+            self._held += text
+            return
+        whole = self._held + body
+        if self._num_calls and not self._has_content:
+            whole = whole.lstrip(_BLANKS)
+        self._held = text[len(body) :]
+        self._has_content = True
+        self._deltas.append(Content(whole))
+
     def _begin(self, name: str) -> None:
         """Report that a call begins."""
-        self._emitter.begin(name)
+        assert not self._is_open
+        self._is_open = True
+        self._num_calls += 1
+        if self._parallel or self._num_calls == 1:
+            self._deltas.append(CallBegin(self._num_calls - 1, self._new_id(), name))
         self._reader.commit()
 
     def _report(self, arguments: str) -> None:
-        """Report arguments, up to the reader's position."""
-        self._emitter.arguments(arguments)
+        """Report arguments of the open call, up to the reader's position."""
+        assert self._is_open
+        if arguments and (self._parallel or self._num_calls == 1):
+            self._deltas.append(CallArguments(self._num_calls - 1, arguments))
+        self._reader.commit()
+
+    def _close(self) -> None:
+        """End the open call, if there is one. What was read so far is committed."""
+        self._is_open = False
         self._reader.commit()
 
     def _end(self, *tags: str) -> Steps[None]:
@@ -206,8 +181,7 @@ class CallParser(ABC):
         At the end of the text part of a tag is read as well.
         """
         reader = self._reader
-        self._emitter.end()
-        reader.commit()
+        self._close()
         try:
             for tag in tags:
                 yield from reader.blanks()
@@ -223,14 +197,13 @@ class CallParser(ABC):
 
         Brackets and commas next to a call that was not reported are content, like the call.
         """
-        reader, emitter = self._reader, self._emitter
+        reader = self._reader
         yield from reader.expect("[")
         while True:
             yield from reader.blanks()
             yield from read_call()
-            is_call = emitter.is_open
-            emitter.end()
-            reader.commit()
+            is_call = self._is_open
+            self._close()
             yield from reader.blanks()
             is_last = yield from reader.accept("]")
             if not is_last:
@@ -238,7 +211,7 @@ class CallParser(ABC):
             if is_call:
                 reader.commit()
             else:
-                emitter.content(reader.take())
+                self._report_content()
             if is_last:
                 return is_call
 
@@ -257,4 +230,4 @@ class CallParser(ABC):
     def _read_value_as_content(self) -> Steps[None]:
         """Read a JSON value that is no call after all, up to where it is malformed."""
         with contextlib.suppress(Malformed):
-            yield from self._reader.value(lambda _: self._emitter.content(self._reader.take()))
+            yield from self._reader.value(self._report_content)

@@ -68,4 +68,4 @@ class PythonicParser(CallParser):
                 self._begin(name)
             self._report("}" if keys else "{}")
         else:
-            self._emitter.content(reader.take())
+            self._report_content()

@@ -47,9 +47,7 @@ class Qwen3CoderParser(CallParser):
         name = yield from reader.word()
         yield from reader.expect(">")
         if name not in self._tools:
-            yield from reader.until(
-                lambda _: self._emitter.content(reader.take()), _FUNCTION_END, _CALL_END
-            )
+            yield from reader.until(self._report_content, _FUNCTION_END, _CALL_END)
             return
         yield from reader.blanks()
         keys: set[str] = set()

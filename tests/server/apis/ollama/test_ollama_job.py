@@ -16,9 +16,8 @@ from schemas.ollama import (
     OllamaMessage,
     OllamaToolCall,
 )
-from server.apis.ollama.chat import chat_messages
 from server.apis.ollama.models import local_model, running_model, served_name, shown_model
-from server.apis.ollama.request import translate_chat, translate_generate
+from server.apis.ollama.request import chat_messages, translate_chat, translate_generate
 from server.apis.openai.chat import translate_chat as translate_openai
 from server.generation.model import ServedModel
 from server.settings.settings import Settings

@@ -7,7 +7,6 @@ from core.contract.errors import InvalidRequest
 from core.contract.params import Thinking
 from schemas.responses_request import ResponsesRequest
 from schemas.tools import FunctionDefinition
-from server.apis.responses.output import ItemOptions
 from server.apis.responses.renderer import ResponsesRenderer
 from server.apis.responses.request import translate_response
 from server.apis.responses.store import ResponseStore, Shelf
@@ -83,7 +82,7 @@ def generate(generate):
 def make(envelope, asked, model):
     """Make a renderer; ``fields`` are those of the request. It stores into ``renderer.kept``."""
 
-    def make(*, num_top=None, has_tools=True, items=None, **fields):
+    def make(*, num_top=None, has_tools=True, names=None, **fields):
         common, _ = envelope(asked(), num_choices=1, num_top=num_top)
         request = msgspec.convert({"model": "m", "input": "hi"} | fields, ResponsesRequest)
         parser = functools.partial(tool_parser("hermes"), TOOLS, parallel=True)
@@ -92,7 +91,7 @@ def make(envelope, asked, model):
         renderer = ResponsesRenderer(
             common,
             options,
-            item_options=items or ItemOptions(),
+            names=names or {},
             request=request,
             model=model,
             keep=kept.append,

@@ -36,7 +36,7 @@ def converse(*items, names=None):
     placed = [
         PlacedItem(msgspec.convert(item, InputItem), f"input[{i}]") for i, item in enumerate(items)
     ]
-    return Conversation.of(placed, Tools(names=names or {}))
+    return Conversation(placed, Tools(names=names or {}))
 
 
 def messages(*items, **options):

@@ -1,10 +1,16 @@
+from functools import partial
+
 import pytest
 
 from core.contract.errors import ContextLengthExceeded, InvalidRequest
-from server.apis.responses.errors import Origins, named_by_client
+from server.apis.responses.errors import client_path, named_by_client
 from tests.support.each import each
 
-ORIGINS = Origins(["instructions", "input[0]", "input[2]"], ["tools[0]", "tools[1].tools[0]"])
+PATH_OF = partial(
+    client_path,
+    messages=["instructions", "input[0]", "input[2]"],
+    tools=["tools[0]", "tools[1].tools[0]"],
+)
 
 
 @each(
@@ -23,20 +29,20 @@ ORIGINS = Origins(["instructions", "input[0]", "input[2]"], ["tools[0]", "tools[
     ],
 )
 def test_params(param, path):
-    with pytest.raises(InvalidRequest) as caught, named_by_client(ORIGINS):
+    with pytest.raises(InvalidRequest) as caught, named_by_client(PATH_OF):
         raise InvalidRequest(f"Invalid '{param}': no.", param=param, code="c")
     assert (caught.value.param, caught.value.code) == (path, "c")
     assert caught.value.message == f"Invalid '{path}': no."
 
 
 def test_without_a_param():
-    with pytest.raises(InvalidRequest, match=r"^no$") as caught, named_by_client(ORIGINS):
+    with pytest.raises(InvalidRequest, match=r"^no$") as caught, named_by_client(PATH_OF):
         raise InvalidRequest("no")
     assert caught.value.param is None
 
 
 def test_the_class_of_an_overflow_is_kept():
-    with pytest.raises(ContextLengthExceeded) as caught, named_by_client(Origins()):
+    with pytest.raises(ContextLengthExceeded) as caught, named_by_client(client_path):
         raise ContextLengthExceeded("too long", param="messages")
     assert caught.value.param == "input"
     assert caught.value.code == "context_length_exceeded"

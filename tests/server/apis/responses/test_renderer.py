@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from core.contract.messages import TokenLogprob
-from server.apis.responses.output import ItemOptions
 from server.generation.answer import HEAVY
 from server.http.sse import COMMENT
 from tests.support.each import each
@@ -164,7 +163,7 @@ class TestReasoning:
     TEXT = f"<think>{THOUGHT}</think>Hello"
 
     def reasoning(self, make, generate, **options):
-        events = streamed(make(items=ItemOptions(**options)), generate(text=self.TEXT))
+        events = streamed(make(**options), generate(text=self.TEXT))
         rebuilt(events)
         return events, events[-1]["response"]["output"][0]
 
@@ -176,7 +175,7 @@ class TestReasoning:
         assert "response.reasoning_text.delta" in {event["type"] for event in events}
 
     def test_a_summary_has_the_text_instead(self, make, generate):
-        events, item = self.reasoning(make, generate, summarises=True)
+        events, item = self.reasoning(make, generate, reasoning={"summary": "auto"})
         assert item["summary"] == [{"type": "summary_text", "text": THOUGHT}]
         assert "content" not in item
         kinds = {event["type"] for event in events}
@@ -184,18 +183,18 @@ class TestReasoning:
         assert "response.reasoning_text.delta" not in kinds
 
     def test_encrypted_content(self, make, generate):
-        _, item = self.reasoning(make, generate, seals=True)
+        _, item = self.reasoning(make, generate, include=["reasoning.encrypted_content"])
         assert item["encrypted_content"].isascii()
 
 
 def test_a_function_of_a_namespace_has_its_own_name(make, generate):
-    items = ItemOptions(names={"files__open": ("files", "open")})
-    events = streamed(make(items=items), generate(text=OPEN))
+    names = {"files__open": ("files", "open")}
+    events = streamed(make(names=names), generate(text=OPEN))
     [call] = events[-1]["response"]["output"]
     assert (call["namespace"], call["name"], call["arguments"]) == ("files", "open", "{}")
     assert (
         "namespace"
-        not in streamed(make(items=items), generate(text=PING))[-1]["response"]["output"][0]
+        not in streamed(make(names=names), generate(text=PING))[-1]["response"]["output"][0]
     )
 
 
