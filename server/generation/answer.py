@@ -57,18 +57,17 @@ async def answer(
     request: R,
     *,
     num_generations: int = 1,
-    priority: int | None = None,
 ) -> Response[Any]:
     """Translate the request in a worker thread, submit the job, return the response that sends it.
 
-    ``num_generations`` is the number of choices of all prompts, and ``priority`` the request's.
+    ``num_generations`` is the number of choices of all prompts.
 
     Raises what the ticket, ``translate``, the grammar compiler and ``EngineBridge.open`` raise.
     After this no 429 is possible, and a 400 only for a fault that the engine finds in the request.
     """
     ticket.chosen(num_generations)
     texts = Texts() if serving.settings.log_prompts else None
-    turn = ticket.turn(priority or 0)
+    turn = ticket.turn(getattr(request, "priority", None) or 0)  # Ollama's have none
     pool = serving.pools.of_size(ticket.num_body_bytes)
     job = await pool.run(turn, _translated, translate, request, serving.model, texts)
     _note(ticket.trace, job, serving.model, texts)
