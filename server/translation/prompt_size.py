@@ -113,13 +113,11 @@ def answer_length(
     info: EngineInfo,
     *,
     param: str,
-    default: int | None = None,
     is_clamped: bool = False,
 ) -> int:
     """Check the ids and the length of a prompt; returns the number of tokens to generate at most.
 
-    ``max_tokens`` None means ``default``, or less if the context is full before; without a
-    default it means all that fit. With ``is_clamped`` more than fits means all that fit.
+    ``max_tokens`` None means all that fit, and so does more than fits with ``is_clamped``.
     ``param`` is the field of the prompt. Raises InvalidRequest, ContextLengthExceeded.
     """
     num_tokens, most, noun = len(prompt), info.max_model_len, _noun(param)
@@ -133,7 +131,7 @@ def answer_length(
             f"{info.num_token_ids}.",
         )
     if max_tokens is None:
-        return room if default is None else min(room, default)
+        return room
     if max_tokens > room and not is_clamped:
         raise ContextLengthExceeded(
             f"This model's maximum context length is {most} tokens. However, you requested "
