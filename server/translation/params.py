@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import Grammar
 from core.contract.info import EngineInfo
@@ -34,7 +32,8 @@ def sampling_params(
     ``GrammarCompiler.check``. ``shows_markup`` keeps special tokens in the text, because a parser
     looks for them.
     """
-    given = {**info.default_sampling, **_same_fields(request)}
+    same = {name: getattr(request, name) for name in _SAME}
+    given = {**info.default_sampling, **{k: v for k, v in same.items() if v is not None}}
     translated = {
         "top_k": max(int(given.get("top_k", 0)), 0),
         "seed": None if request.seed == -1 else request.seed,
@@ -69,12 +68,6 @@ _SAME = sorted(
     {*SamplingFields.__struct_fields__} & {*SamplingParams.__struct_fields__} - {"grammar"}
 )
 """Fields of both structs. llama.cpp's ``grammar`` is the text of one."""
-
-
-def _same_fields(request: SamplingFields) -> dict[str, Any]:
-    """The fields of a request that are fields of SamplingParams too, without missing ones."""
-    values = {name: getattr(request, name) for name in _SAME}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _check_satisfiable(params: SamplingParams, eos_token_ids: tuple[int, ...]) -> None:

@@ -23,7 +23,7 @@ from server.apis.pooling.job import (
 )
 from server.generation.job import Job
 from server.generation.model import ServedModel
-from server.http.errors import invalid, unsupported
+from server.http.errors import invalid, unsupported, wrong_task
 from server.translation.prompts import split_prompts
 
 
@@ -73,11 +73,7 @@ def translate_embeddings(
     """
     pooling = pooling_of(model)
     if pooling.task != "embed":
-        raise InvalidRequest(
-            "This model scores pairs of texts; it makes no embeddings.",
-            param="model",
-            code="unsupported_task",
-        )
+        raise wrong_task("This model scores pairs of texts; it makes no embeddings.")
     _check_size(request.dimensions, pooling)
     before, given = _prompt_text(request.prompt_name, pooling), request.input
     if not given or (isinstance(given, list) and ("" in given or [] in given)):

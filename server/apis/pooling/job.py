@@ -19,7 +19,7 @@ from schemas.completions import CompletionRequest
 from schemas.embeddings import InputUsage
 from server.generation.job import Job
 from server.generation.model import ServedModel
-from server.http.errors import invalid
+from server.http.errors import invalid, wrong_task
 from server.rendering.base import Renderer
 from server.translation.prompt_size import prompt_exceeds, size_check
 
@@ -31,11 +31,7 @@ _NOTHING = SamplingParams(max_tokens=0)
 def pooling_of(model: ServedModel) -> PoolingInfo:
     """The facts of a model that does not generate. Raises InvalidRequest for one that does."""
     if model.info.pooling is None:
-        raise InvalidRequest(
-            "This model generates text. It makes no embeddings and scores nothing.",
-            param="model",
-            code="unsupported_task",
-        )
+        raise wrong_task("This model generates text. It makes no embeddings and scores nothing.")
     return model.info.pooling
 
 
