@@ -29,7 +29,7 @@ from server.generation.model import ServedModel
 from server.generation.serving import Serving
 from server.http.ignored_fields import report_ignored
 from server.net.body_writer import BodyWriter, body_writer
-from server.observe.trace import Texts, Trace
+from server.observe.trace import Texts
 from server.rendering.base import Renderer
 
 logger = logging.getLogger("roseinfer.server")
@@ -70,20 +70,26 @@ async def answer(
     turn = ticket.turn(getattr(request, "priority", None) or 0)  # Ollama's have none
     pool = serving.pools.of_size(ticket.num_body_bytes)
     job = await pool.run(turn, _translated, translate, request, serving.model, texts)
-    _note(ticket.trace, job, serving.model, texts)
+    trace = ticket.trace
+    trace.id, trace.is_streamed, trace.texts = job.id, job.is_streamed, texts
+    trace.num_prompt_tokens, trace.choices_per_prompt = job.num_prompt_tokens, job.num_choices
+    if serving.model.info.pooling is None:
+        trace.parameters = effective_parameters(job)
     ticket.translated(
         num_prompt_tokens=job.num_prompt_tokens, num_output_tokens=job.max_output_tokens
     )
     grammars, salt = job.new_grammars, job.salt(ticket.tenant)
-    if grammars is not None and not grammars.are_compiled(salt):
-        with ticket.compiling():
-            await serving.pools.grammars.run(ticket.turn(turn.priority), grammars.compile, salt)
-    ignored = [*job.ignored, *(() if grammars is None else grammars.warnings)]
-    if grammars is not None and serving.settings.strict_schemas:
-        grammars.check_enforced()
+    ignored = [*job.ignored]
+    if grammars is not None:
+        if not grammars.are_compiled(salt):
+            with ticket.compiling():
+                await serving.pools.grammars.run(ticket.turn(turn.priority), grammars.compile, salt)
+        if serving.settings.strict_schemas:
+            grammars.check_enforced()
+        ignored += grammars.warnings
     stream = serving.bridge.open(job.requests(ticket.tenant), on_end=ticket.choice_ended)
     ticket.attach(stream, partial(serving.bridge.fail, stream))
-    ticket.trace.submitted(stream)
+    trace.submitted(stream)
     if not job.is_streamed:
         return WholeAnswer(
             stream, job.renderer, ignored=ignored, texts=texts, on_rendered=ticket.rendered
@@ -102,14 +108,6 @@ def _translated(
     if texts is not None:
         texts.take_prompts(job.prompts, model.tokenizer)
     return job
-
-
-def _note(trace: Trace, job: Job, model: ServedModel, texts: Texts | None) -> None:
-    """What the record says of a translated request."""
-    trace.id, trace.is_streamed, trace.texts = job.id, job.is_streamed, texts
-    trace.num_prompt_tokens, trace.choices_per_prompt = job.num_prompt_tokens, job.num_choices
-    if model.info.pooling is None:
-        trace.parameters = effective_parameters(job)
 
 
 class OwningAnswer(Response[None], ABC):

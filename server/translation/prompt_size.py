@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import msgspec
-
-from core.contract.errors import ContextLengthExceeded, InvalidRequest
+from core.contract.errors import ContextLengthExceeded
 from core.contract.info import EngineInfo
 from core.text.tokenizer import Tokenizer
-from schemas.limits import MAX_TOKENIZED
-from schemas.messages import Message
 from schemas.sampling import SamplingFields
 from server.admission.pools import checkpoint
 from server.generation.model import ServedModel
@@ -91,20 +87,6 @@ def _long_part(
             return size, count
         size *= 2
     return None
-
-
-def check_messages_size(messages: Sequence[Message] | None) -> None:
-    """Refuse a conversation that is too large to be tokenized only to be counted.
-
-    Such requests may exceed the context. Raises InvalidRequest.
-    """
-    size = len(msgspec.json.encode(messages))
-    if size > MAX_TOKENIZED:
-        raise InvalidRequest(
-            f"messages have {size} bytes; the limit is {MAX_TOKENIZED}.",
-            param="messages",
-            code="string_above_max_length",
-        )
 
 
 def answer_length(

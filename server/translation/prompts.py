@@ -6,19 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from core.contract.errors import InvalidRequest
 from core.text.content_forms import joined
 from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest, Prompt
-from schemas.limits import MAX_PROMPTS
+from schemas.limits import MAX_PROMPTS, MAX_TOKENIZED
 from schemas.tokenize import TokenizeRequest
 from server.admission.pools import checkpoint
 from server.generation.model import ServedModel
 from server.http.decoding import check_nesting
 from server.http.errors import conflicting, invalid, unsupported
 from server.translation.messages import plain_turns, template_messages
-from server.translation.prompt_size import CheckSize, check_messages_size, size_check
+from server.translation.prompt_size import CheckSize, size_check
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,13 @@ def counted_prompt(
 ) -> list[int]:
     """As ``chat_prompt``, of a conversation that may exceed the context: nothing is generated."""
     check_nesting(request)
-    check_messages_size(request.messages)
+    size = len(msgspec.json.encode(request.messages))
+    if size > MAX_TOKENIZED:
+        raise InvalidRequest(
+            f"messages have {size} bytes; the limit is {MAX_TOKENIZED}.",
+            param="messages",
+            code="string_above_max_length",
+        )
     return chat_prompt(request, model, tools=tools, check_size=lambda text: slice(0, len(text)))
 
 

@@ -1,19 +1,21 @@
-"""POST /v1/completions: the translation to a Job, in a worker thread, and its renderer."""
+"""POST /v1/completions and /generate: translations to a Job, in a worker thread, and renderers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import msgspec
 from msgspec import UNSET
 
 from core.contract.messages import StepOutput, TokenLogprob
 from schemas.completions import Completion, CompletionChoice, CompletionRequest
+from schemas.generate import GenerateRequest, GenerateResponse
 from schemas.logprobs import CompletionLogprobs
 from server.apis.openai.events import EventRenderer, stop_reason
 from server.generation.job import Job
 from server.generation.model import ServedModel
-from server.rendering.base import Envelope
+from server.rendering.base import Envelope, Renderer
 from server.rendering.logprobs import SLICE, completion_logprobs, encoded_list
 from server.translation.prompts import TokenizedPrompt
 from server.translation.text import text_job
@@ -142,6 +144,9 @@ def _mean_logprob(output: StepOutput) -> float:
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's default for ``max_tokens``."""
 
+DEFAULT_MAX_NEW_TOKENS = 64
+"""The default of ``/generate``."""
+
 
 def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
     """The job of a text completion. Raises InvalidRequest."""
@@ -177,3 +182,42 @@ def num_generations(request: CompletionRequest) -> int:
     prompt = request.prompt
     is_one = not isinstance(prompt, list) or not prompt or isinstance(prompt[0], int)
     return (1 if is_one else len(prompt or ())) * max(request.best_of or 1, request.n or 1)
+
+
+class TextRenderer(Renderer):
+    """Streams raw UTF-8; the whole response is ``{"text": prompt + completion}``.
+
+    Raw text cannot express an error: the connection is cut, as the text is incomplete.
+    """
+
+    media_type: ClassVar[str] = "text/plain; charset=utf-8"
+
+    def __init__(self, prompt: str) -> None:
+        self._prompt = prompt
+
+    def feed(self, _index: int, output: StepOutput) -> bytes:
+        return output.text.encode()
+
+    def whole(self, outputs: Sequence[StepOutput]) -> bytes:
+        return msgspec.json.encode(GenerateResponse(text=self._prompt + outputs[0].text))
+
+
+def translate_generate(request: GenerateRequest, model: ServedModel) -> Job:
+    """The job of a text to continue. Raises InvalidRequest."""
+    completion = CompletionRequest(
+        prompt=request.prompt,
+        max_tokens=request.max_new_tokens,
+        temperature=0.0 if request.do_sample is False else request.temperature,
+        top_k=request.top_k,
+        top_p=request.top_p,
+        ignore_eos=request.stop_on_eos is False,
+        stream=request.stream,
+        priority=request.priority,
+    )
+    return text_job(
+        completion,
+        model,
+        id_prefix="gen-",
+        new_renderer=lambda _envelope, _prompts: TextRenderer(request.prompt),
+        default_length=DEFAULT_MAX_NEW_TOKENS,
+    )

@@ -22,8 +22,7 @@ from schemas.tokenize import (
     TokenizeResponse,
 )
 from server.apis.openai.chat import translate_chat
-from server.apis.openai.completions import num_generations, translate_completion
-from server.apis.openai.generate import translate_generate
+from server.apis.openai.completions import num_generations, translate_completion, translate_generate
 from server.apis.openai.tokens import detokenize, tokenize
 from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
