@@ -119,8 +119,8 @@ class Job:
     prompts: Sequence[Sequence[int]]
     params: Sequence[SamplingParams]
     num_choices: int = 1
-    is_streamed: bool
-    stream_interval: int
+    is_streamed: bool = False
+    stream_interval: int = 0
     cache_salt: str | None = None
     priority: int = 0
     renderer: Renderer

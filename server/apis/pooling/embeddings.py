@@ -14,10 +14,10 @@ from core.contract.info import PoolingInfo
 from schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, InputUsage
 from server.admission.pools import checkpoint
 from server.apis.pooling.job import (
+    NOTHING,
     VectorRenderer,
     Vectors,
     fitting,
-    pooling_job,
     pooling_of,
     text_ids,
 )
@@ -89,8 +89,13 @@ def translate_embeddings(
         is_normalized=pooling.is_normalized,
         is_base64=request.encoding_format == "base64",
     )
-    id_ = f"embd-{uuid4().hex}"
-    return pooling_job(prompts, renderer, response_id=id_, priority=request.priority)
+    return Job(
+        id=f"embd-{uuid4().hex}",
+        prompts=prompts,
+        params=[NOTHING] * len(prompts),
+        priority=request.priority or 0,
+        renderer=renderer,
+    )
 
 
 def _check_size(wanted: int | None, pooling: PoolingInfo) -> None:
@@ -128,11 +133,11 @@ def _tokens(
 ) -> list[int]:
     """Ids are used as they are. Texts begin with ``before`` and get the tokenizer's tokens."""
     checkpoint()
-    truncate, info = request.truncate_prompt_tokens, model.info
+    truncate, size = request.truncate_prompt_tokens, model.info.num_token_ids
     if isinstance(item, str):
         ids = text_ids(item, model, truncate, param=param, before=before)
     else:
         ids = fitting(item, model, truncate, param=param)
-    if not 0 <= min(ids) <= max(ids) < info.num_token_ids:
-        raise invalid(param, f"{param} must hold token ids below {info.num_token_ids}.")
+    if not 0 <= min(ids) <= max(ids) < size:
+        raise invalid(param, f"{param} must hold token ids below {size}.")
     return ids

@@ -1,4 +1,4 @@
-"""What embeddings and scores share: the model's facts, inputs, the Job and the renderer."""
+"""What embeddings and scores share: the model's facts, inputs and the renderer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from core.contract.params import SamplingParams
 from core.text.message_template import encode_shown, end_of_shown
 from schemas.completions import CompletionRequest
 from schemas.embeddings import InputUsage
-from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.errors import invalid, wrong_task
 from server.rendering.base import Renderer
@@ -25,7 +24,8 @@ from server.translation.prompt_size import prompt_exceeds, size_check
 
 Vectors = npt.NDArray[np.float32]
 
-_NOTHING = SamplingParams(max_tokens=0)
+NOTHING = SamplingParams(max_tokens=0)
+"""The parameters of a prompt to which nothing is generated."""
 
 
 def pooling_of(model: ServedModel) -> PoolingInfo:
@@ -96,27 +96,6 @@ def fitting(
     while num_last < min(len(last), kept) and last[-num_last - 1] == ids[-num_last - 1]:
         num_last += 1
     return ids[: kept - num_last] + ids[len(ids) - num_last :]
-
-
-def pooling_job(
-    prompts: Sequence[Sequence[int]],
-    renderer: Renderer,
-    *,
-    response_id: str,
-    priority: int | None,
-    second_text_starts: Sequence[int] = (),
-) -> Job:
-    """One request for each prompt. ``second_text_starts`` are those of pairs."""
-    return Job(
-        id=response_id,
-        prompts=prompts,
-        params=[_NOTHING] * len(prompts),
-        is_streamed=False,
-        stream_interval=0,
-        priority=priority or 0,
-        renderer=renderer,
-        second_text_starts=second_text_starts,
-    )
 
 
 class VectorRenderer(Renderer):

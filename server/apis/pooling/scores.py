@@ -7,7 +7,7 @@ cosine of the angle between the two vectors.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -24,11 +24,11 @@ from schemas.limits import MAX_PROMPTS
 from schemas.scores import RankedDocument, Ranking, RerankRequest, Score, ScoreList, ScoreRequest
 from server.admission.pools import checkpoint
 from server.apis.pooling.job import (
+    NOTHING,
     VectorRenderer,
     Vectors,
     checked_size,
     fitting,
-    pooling_job,
     pooling_of,
     text_ids,
 )
@@ -36,23 +36,40 @@ from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.errors import invalid, unsupported
 
-ToScores = Callable[[Vectors], list[float]]
-"""From the engine's vectors to one score for each pair."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankingRenderer(VectorRenderer):
-    """Shows the ``top_n`` best of ``documents``, with their texts or without."""
+class PairRenderer(VectorRenderer):
+    """Base of renderers of scores.
+
+    ``num_first`` is None for a cross-encoder. Vectors of an embedding model are those of
+    ``_single_texts``: ``num_first`` first texts, one for all of the others or one for each.
+    """
 
     id: str
     model: str
-    to_scores: ToScores
+    num_first: int | None
+
+    def scores(self, vectors: Vectors) -> list[float]:
+        """A score for each pair, of vectors [num_prompts, size]."""
+        if self.num_first is None:
+            found = vectors[:, 0]
+        else:
+            unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            found = (unit[: self.num_first] * unit[self.num_first :]).sum(axis=1)
+        scores: list[float] = found.tolist()
+        return scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingRenderer(PairRenderer):
+    """Shows the ``top_n`` best of ``documents``, with their texts or without."""
+
     documents: Sequence[str]
     top_n: int
     shows_documents: bool
 
     def _response(self, vectors: Vectors, usage: InputUsage) -> Ranking:
-        scores = self.to_scores(vectors)
+        scores = self.scores(vectors)
         best = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.top_n]
         results = [
             RankedDocument(
@@ -65,14 +82,9 @@ class RankingRenderer(VectorRenderer):
         return Ranking(id=self.id, model=self.model, results=results, usage=usage)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreRenderer(VectorRenderer):
-    id: str
-    model: str
-    to_scores: ToScores
-
+class ScoreRenderer(PairRenderer):
     def _response(self, vectors: Vectors, usage: InputUsage) -> ScoreList:
-        data = [Score(index=i, score=score) for i, score in enumerate(self.to_scores(vectors))]
+        data = [Score(index=i, score=score) for i, score in enumerate(self.scores(vectors))]
         return ScoreList(
             id=self.id, created=int(time.time()), model=self.model, data=data, usage=usage
         )
@@ -96,7 +108,7 @@ def translate_rerank(request: RerankRequest, model: ServedModel) -> Job:
     renderer = RankingRenderer(
         id=f"rerank-{uuid4().hex}",
         model=model.name,
-        to_scores=_to_scores(pooling, num_first=1),
+        num_first=1 if pooling.task == "embed" else None,
         documents=documents,
         top_n=request.top_n or len(documents),
         shows_documents=request.return_documents is not False,
@@ -115,11 +127,8 @@ def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
             "text_1",
             f"text_1 has {len(first)} texts and text_2 {len(second)}: it must be one, or as many.",
         )
-    renderer = ScoreRenderer(
-        id=f"score-{uuid4().hex}",
-        model=model.name,
-        to_scores=_to_scores(pooling, num_first=len(first)),
-    )
+    num_first = len(first) if pooling.task == "embed" else None
+    renderer = ScoreRenderer(id=f"score-{uuid4().hex}", model=model.name, num_first=num_first)
     return _job(
         GivenTexts("text_1", first), GivenTexts("text_2", second), request, model, pooling, renderer
     )
@@ -131,7 +140,7 @@ def _job(
     request: RerankRequest | ScoreRequest,
     model: ServedModel,
     pooling: PoolingInfo,
-    renderer: RankingRenderer | ScoreRenderer,
+    renderer: PairRenderer,
 ) -> Job:
     instruction = _instruction(request, pooling)
     starts: list[int] = []
@@ -141,11 +150,12 @@ def _job(
         prompts, starts = _pairs(
             first, second, model, request.truncate_prompt_tokens, pooling.template, instruction
         )
-    return pooling_job(
-        prompts,
-        renderer,
-        response_id=renderer.id,
-        priority=request.priority,
+    return Job(
+        id=renderer.id,
+        prompts=prompts,
+        params=[NOTHING] * len(prompts),
+        priority=request.priority or 0,
+        renderer=renderer,
         second_text_starts=starts,
     )
 
@@ -236,22 +246,3 @@ def _single_texts(
             checkpoint()
             prompts.append(text_ids(text, model, truncate, param=given.param(i)))
     return prompts
-
-
-def _to_scores(pooling: PoolingInfo, *, num_first: int) -> ToScores:
-    """From ``vectors``, [num_prompts, size], to a score for each pair.
-
-    A cross-encoder's vector is the score of a pair. An embedding model's are those of
-    ``_single_texts``: ``num_first`` first texts, one for all of the others or one for each.
-    """
-
-    def own(vectors: Vectors) -> list[float]:
-        scores: list[float] = vectors[:, 0].tolist()
-        return scores
-
-    def cosines(vectors: Vectors) -> list[float]:
-        unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        scores: list[float] = (unit[:num_first] * unit[num_first:]).sum(axis=1).tolist()
-        return scores
-
-    return own if pooling.task == "score" else cosines
