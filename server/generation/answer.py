@@ -1,9 +1,7 @@
 """answer: from a decoded request to the response that sends its answer.
 
-The event loop renders small outputs itself. Long ones, such as log-probabilities of a whole prompt,
-are rendered in a thread, slice by slice, and sent in pieces. One ``with`` around the whole sending
-ends it in every case: the last output, an error, a disconnect (``server.admission.deadline``
-cancels it, also while ``send`` blocks), and server shutdown.
+One ``with`` around the whole sending ends it in every case: the last output, an error, a disconnect
+(``server.admission.deadline`` cancels it, also while ``send`` blocks), and server shutdown.
 """
 
 from __future__ import annotations
@@ -39,7 +37,6 @@ T = TypeVar("T")
 
 JSON = "application/json"
 
-RENDERING_FAILED = "The server failed on this request."
 HEAVY = 2000
 """Microseconds of rendering that the event loop does itself; more is done in a thread."""
 
@@ -275,7 +272,7 @@ class StreamAnswer(OwningAnswer):
             return await _in_thread(self._feed, outputs)
         except Exception:  # the status has been sent: nothing else can say so
             logger.exception("cannot render a response")
-            return self._end_with(RENDERING_FAILED)
+            return self._end_with("The server failed on this request.")
 
     def _feed(self, outputs: Sequence[ChoiceOutput]) -> bytes:
         """All available outputs, for one write. Without any: the keep-alive bytes."""

@@ -32,23 +32,19 @@ def sampling_params(
     ``GrammarCompiler.check``. ``shows_markup`` keeps special tokens in the text, because a parser
     looks for them.
     """
+    size, includes_stop = info.vocab_size, request.include_stop_str_in_output
     same = {name: getattr(request, name) for name in _SAME}
     given = {**info.default_sampling, **{k: v for k, v in same.items() if v is not None}}
     translated = {
         "top_k": max(int(given.get("top_k", 0)), 0),
         "seed": None if request.seed == -1 else request.seed,
-        "logit_bias": _logit_bias(request.logit_bias, info.vocab_size),
-        "allowed_token_ids": _token_ids(
-            request.allowed_token_ids, "allowed_token_ids", info.vocab_size
-        ),
+        "logit_bias": _logit_bias(request.logit_bias, size),
+        "allowed_token_ids": _token_ids(request.allowed_token_ids, "allowed_token_ids", size),
         "bad_words_ids": _bad_words(request.bad_words, tokenizer),
         "stop": _stop(request.stop),
-        "stop_token_ids": _token_ids(request.stop_token_ids, "stop_token_ids", info.vocab_size)
-        or (),
+        "stop_token_ids": _token_ids(request.stop_token_ids, "stop_token_ids", size) or (),
         "include_stop_str_in_output": bool(
-            request.no_stop_trim
-            if request.include_stop_str_in_output is None
-            else request.include_stop_str_in_output
+            request.no_stop_trim if includes_stop is None else includes_stop
         ),
         "skip_special_tokens": request.skip_special_tokens is not False and not shows_markup,
         "prompt_logprobs": _prompt_logprobs(request, echo_logprobs),

@@ -152,8 +152,14 @@ def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
     """The job of a text completion. Raises InvalidRequest."""
 
     def new_renderer(envelope: Envelope, prompts: Sequence[TokenizedPrompt]) -> CompletionRenderer:
-        echoes = _echoes(request, model, prompts) if request.echo else None
+        echoes = [text_of(prompt) for prompt in prompts] if request.echo else None
         return CompletionRenderer(envelope, num_best=request.n or 1, echoes=echoes)
+
+    def text_of(prompt: TokenizedPrompt) -> str:
+        skip = request.skip_special_tokens is not False
+        if prompt.text is not None:  # given text is repeated verbatim
+            return prompt.text
+        return model.tokenizer.decode(prompt.token_ids, skip_special_tokens=skip)
 
     return text_job(
         request,
@@ -162,19 +168,6 @@ def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
         new_renderer=new_renderer,
         default_length=DEFAULT_MAX_TOKENS,
     )
-
-
-def _echoes(
-    request: CompletionRequest, model: ServedModel, prompts: Sequence[TokenizedPrompt]
-) -> list[str]:
-    """The text of each prompt. Given text is repeated verbatim."""
-    skip = request.skip_special_tokens is not False
-    return [
-        model.tokenizer.decode(prompt.token_ids, skip_special_tokens=skip)
-        if prompt.text is None
-        else prompt.text
-        for prompt in prompts
-    ]
 
 
 def num_generations(request: CompletionRequest) -> int:
