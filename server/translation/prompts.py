@@ -10,7 +10,6 @@ import msgspec
 
 from core.contract.errors import InvalidRequest
 from core.text.content_forms import joined
-from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest, Prompt
 from schemas.limits import MAX_PROMPTS, MAX_TOKENIZED
@@ -119,11 +118,20 @@ def completion_prompts(request: CompletionRequest, model: ServedModel) -> list[T
         text_or_ids[check_size(text_or_ids)] if isinstance(text_or_ids, str) else text_or_ids
         for text_or_ids in split_prompts(given, "prompt")
     ]
-    if request.suffix and fim is not None:
-        after = _suffix_ids(request.suffix, len(prompts), request, model)
-        return [_fill_in_the_middle(prompt, after, fim, tokenizer) for prompt in prompts]
-    add_special_tokens = request.add_special_tokens is not False
-    return [_tokenize(prompt, tokenizer, add_special_tokens) for prompt in prompts]
+    after = _suffix_ids(request.suffix, len(prompts), request, model) if request.suffix else []
+    adds_special = request.add_special_tokens is not False and fim is None
+    tokenized: list[TokenizedPrompt] = []
+    for prompt in prompts:
+        checkpoint()
+        text = prompt if isinstance(prompt, str) else None
+        if isinstance(prompt, str):
+            ids = tokenizer.encode(prompt, add_special_tokens=adds_special)
+        else:
+            ids = _checked(prompt, tokenizer.vocab_size)
+        if fim is not None:  # prefix, suffix, middle: the order that code models are trained on
+            ids = [fim[0], *ids, fim[1], *after, fim[2]]
+        tokenized.append(TokenizedPrompt(ids or tokenizer.start_token_ids(), text))
+    return tokenized
 
 
 def _suffix_ids(
@@ -185,16 +193,6 @@ def split_prompts(given: Prompt, field: str, noun: str = "prompts") -> list[str 
     return given  # type: ignore[return-value]
 
 
-def _tokenize(
-    prompt: str | list[int], tokenizer: Tokenizer, add_special_tokens: bool
-) -> TokenizedPrompt:
-    checkpoint()
-    if isinstance(prompt, str):
-        ids = tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
-        return TokenizedPrompt(ids or tokenizer.start_token_ids(), prompt)
-    return TokenizedPrompt(_checked(prompt, tokenizer.vocab_size))
-
-
 def _checked(token_ids: list[int], vocab_size: int) -> list[int]:
     if not token_ids:
         raise _empty("prompt must not hold an empty list of token ids.")
@@ -204,20 +202,6 @@ def _checked(token_ids: list[int], vocab_size: int) -> list[int]:
                 "prompt", f"prompt must hold token ids below {vocab_size}, not {token_id}."
             )
     return token_ids
-
-
-def _fill_in_the_middle(
-    prompt: str | list[int], after: list[int], fim: tuple[int, int, int], tokenizer: Tokenizer
-) -> TokenizedPrompt:
-    """Prefix, suffix, middle: the order that code models are trained on."""
-    checkpoint()
-    if isinstance(prompt, str):
-        before = tokenizer.encode(prompt, add_special_tokens=False)
-    else:
-        before = _checked(prompt, tokenizer.vocab_size)
-    prefix_id, suffix_id, middle_id = fim
-    ids = [prefix_id, *before, suffix_id, *after, middle_id]
-    return TokenizedPrompt(ids, prompt if isinstance(prompt, str) else None)
 
 
 def _empty(message: str) -> InvalidRequest:

@@ -79,10 +79,18 @@ def translate_embeddings(
     if not given or (isinstance(given, list) and ("" in given or [] in given)):
         raise InvalidRequest(f"{field} must not be empty.", param=field, code="empty_array")
     items = split_prompts(given, field, noun="inputs")
-    prompts = [
-        _tokens(item, before, request, model, f"{field}[{i}]" if len(items) > 1 else field)
-        for i, item in enumerate(items)
-    ]
+    truncate, size = request.truncate_prompt_tokens, model.info.num_token_ids
+    prompts: list[list[int]] = []
+    for i, item in enumerate(items):
+        checkpoint()
+        param = f"{field}[{i}]" if len(items) > 1 else field
+        if isinstance(item, str):
+            ids = text_ids(item, model, truncate, param=param, before=before)
+        else:  # ids are used as they are
+            ids = fitting(item, model, truncate, param=param)
+        if not 0 <= min(ids) <= max(ids) < size:
+            raise invalid(param, f"{param} must hold token ids below {size}.")
+        prompts.append(ids)
     renderer = new_renderer(
         model=model.name,
         size=request.dimensions,
@@ -126,18 +134,3 @@ def _prompt_text(name: str | None, pooling: PoolingInfo) -> str:
             "prompt_name", f"This model has no prompt of the name '{name[:64]}'; it has {known}."
         )
     return pooling.prompts[name]
-
-
-def _tokens(
-    item: str | list[int], before: str, request: EmbeddingRequest, model: ServedModel, param: str
-) -> list[int]:
-    """Ids are used as they are. Texts begin with ``before`` and get the tokenizer's tokens."""
-    checkpoint()
-    truncate, size = request.truncate_prompt_tokens, model.info.num_token_ids
-    if isinstance(item, str):
-        ids = text_ids(item, model, truncate, param=param, before=before)
-    else:
-        ids = fitting(item, model, truncate, param=param)
-    if not 0 <= min(ids) <= max(ids) < size:
-        raise invalid(param, f"{param} must hold token ids below {size}.")
-    return ids
