@@ -28,10 +28,7 @@ TICKETED_ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 def with_ticket(app: ASGIApp) -> ASGIApp:
     """Wrap each route: it runs with the ticket that was taken for it, or answers why there is none.
 
-    Which routes take tickets is in the table of ``server.http.apis``.
-
-    A client that disconnects cancels the route wherever it is, and with it what it waits for. A
-    deadline ends it.
+    A client that disconnects cancels the route, and with it what it waits for. A deadline ends it.
     """
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:

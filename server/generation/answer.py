@@ -57,10 +57,9 @@ async def answer(
 ) -> Response[Any]:
     """Translate the request in a worker thread, submit the job, return the response that sends it.
 
-    ``num_generations`` is the number of choices of all prompts.
-
-    Raises what the ticket, ``translate``, the grammar compiler and ``EngineBridge.open`` raise.
-    After this no 429 is possible, and a 400 only for a fault that the engine finds in the request.
+    ``num_generations`` is the number of choices of all prompts. Raises what the ticket,
+    ``translate``, the grammar compiler and ``EngineBridge.open`` raise. After this no 429 is
+    possible, and a 400 only for a fault that the engine finds in the request.
     """
     ticket.chosen(num_generations)
     texts = Texts() if serving.settings.log_prompts else None

@@ -36,9 +36,7 @@ def template_messages(messages: list[Message]) -> list[dict[str, Any]]:
     """Make null content empty, all parts text parts, and developer messages system ones.
 
     Agents replay what they got: a message of the assistant needs text, calls, reasoning, or at
-    least an empty list of calls.
-
-    Raises InvalidRequest naming the message, as ``messages[2].content``.
+    least an empty list of calls. Raises InvalidRequest naming the field: ``messages[2].content``.
     """
     return [_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
 

@@ -72,8 +72,18 @@ def _check_satisfiable(params: SamplingParams, eos_token_ids: tuple[int, ...]) -
     The check is conservative: it assumes that every bad word of allowed tokens is about to be
     completed, and that a grammar allows only one token.
     """
-    if params.grammar is not None:
-        _check_beside_grammar(params)
+    excluding = {
+        "allowed_token_ids": params.allowed_token_ids,
+        "bad_words": params.bad_words_ids,
+        "stop_token_ids": params.stop_token_ids and params.min_tokens,
+    }
+    for name, excludes in excluding.items():
+        if params.grammar is not None and excludes:
+            raise conflicting(
+                name,
+                f"{name} cannot be used with an output format or with these tools: together they "
+                "may leave no token.",
+            )
     if params.allowed_token_ids is None:
         return
     allowed = set(params.allowed_token_ids)
@@ -87,21 +97,6 @@ def _check_satisfiable(params: SamplingParams, eos_token_ids: tuple[int, ...]) -
             "allowed_token_ids",
             "allowed_token_ids has no token that bad_words and min_tokens always allow.",
         )
-
-
-def _check_beside_grammar(params: SamplingParams) -> None:
-    excluding = {
-        "allowed_token_ids": params.allowed_token_ids,
-        "bad_words": params.bad_words_ids,
-        "stop_token_ids": params.stop_token_ids and params.min_tokens,
-    }
-    for name, excludes in excluding.items():
-        if excludes:
-            raise conflicting(
-                name,
-                f"{name} cannot be used with an output format or with these tools: together they "
-                "may leave no token.",
-            )
 
 
 def _prompt_logprobs(request: SamplingFields, echoed: int | None) -> int | None:

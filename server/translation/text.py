@@ -29,9 +29,8 @@ def text_job(
 ) -> Job:
     """Check the fields and tokenize the prompts. Raises InvalidRequest.
 
-    ``default_length`` is the limit of generated tokens unless there is one in the request. None:
-    until the context is full. With ``clamps_length`` the limit may be above what the context has
-    room for.
+    ``default_length`` is the limit of tokens of a request without one. None: until the context is
+    full. With ``clamps_length`` the limit may be above what the context has room for.
     """
     model.check_generates()
     _check_fields(request)

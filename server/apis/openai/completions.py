@@ -46,18 +46,12 @@ class CompletionRenderer(EventRenderer):
             return b""
         self._begun.add(index)
         if self._only_text_differs and not is_first and output.finish_reason is None:
-            return self._filled(
-                index,
-                output.text,
-                lambda text: self._frame(
-                    self._choice(
-                        index,
-                        index,
-                        msgspec.structs.replace(output, text=text),
-                        with_prompt=False,
-                    )
-                ),
-            )
+
+            def frame_of(text: str) -> bytes:
+                part = msgspec.structs.replace(output, text=text)
+                return self._frame(self._choice(index, index, part, with_prompt=False))
+
+            return self._filled(index, output.text, frame_of)
         return self._frame(
             self._choice(index, index, output, with_prompt=is_first),
             warnings=UNSET if output.finish_reason is None else self._envelope.shown_warnings,
