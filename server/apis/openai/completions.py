@@ -77,10 +77,9 @@ class CompletionRenderer(EventRenderer):
         )
 
     def weight(self, index: int, output: StepOutput) -> int:
-        is_first = index not in self._begun
-        echo = 0 if self._echoes is None else len(self._prompt(index))
-        ids = len(self._prompt(index)) if self._envelope.return_token_ids else 0
-        return super().weight(index, output) + ((echo + ids) // 8 if is_first else 0)
+        num_copies = (self._echoes is not None) + self._envelope.return_token_ids
+        prompt = () if index in self._begun else self._prompt(index)
+        return super().weight(index, output) + num_copies * len(prompt) // 8
 
     def _prompt(self, source: int) -> Sequence[int]:
         """The prompt of the engine's choice ``source``."""

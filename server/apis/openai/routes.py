@@ -51,10 +51,7 @@ class CompletionController(Controller):
     path = "/v1/completions"
     tags = ("Completions",)
 
-    @post(
-        status_code=200,
-        responses=returns_or_streams(Completion, Completion, *TICKETED_ERRORS),
-    )
+    @post(status_code=200, responses=returns_or_streams(Completion, Completion, *TICKETED_ERRORS))
     async def create(
         self, data: JSONBody[CompletionRequest], serving: ServingDep, ticket: TicketDep
     ) -> Response[Any]:

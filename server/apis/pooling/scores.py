@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import UNSET
 
 from core.contract.errors import InvalidRequest
-from core.contract.info import MessageTemplate, PoolingInfo
+from core.contract.info import PoolingInfo
 from core.text.message_template import encode_shown, end_of_shown
 from schemas.embeddings import InputUsage
 from schemas.limits import MAX_PROMPTS
@@ -114,7 +114,7 @@ def translate_rerank(request: RerankRequest, model: ServedModel) -> Job:
         shows_documents=request.return_documents is not False,
     )
     query = GivenTexts("query", [request.query])
-    return _job(query, GivenTexts("documents", documents), request, model, pooling, renderer)
+    return _job(query, GivenTexts("documents", documents), request, model, renderer)
 
 
 def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
@@ -129,9 +129,7 @@ def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
         )
     num_first = len(first) if pooling.task == "embed" else None
     renderer = ScoreRenderer(id=f"score-{uuid4().hex}", model=model.name, num_first=num_first)
-    return _job(
-        GivenTexts("text_1", first), GivenTexts("text_2", second), request, model, pooling, renderer
-    )
+    return _job(GivenTexts("text_1", first), GivenTexts("text_2", second), request, model, renderer)
 
 
 def _job(
@@ -139,17 +137,15 @@ def _job(
     second: GivenTexts,
     request: RerankRequest | ScoreRequest,
     model: ServedModel,
-    pooling: PoolingInfo,
     renderer: PairRenderer,
 ) -> Job:
+    pooling, truncate = pooling_of(model), request.truncate_prompt_tokens
     instruction = _instruction(request, pooling)
     starts: list[int] = []
     if pooling.task == "embed":
-        prompts = _single_texts(first, second, model, request.truncate_prompt_tokens)
+        prompts = _single_texts(first, second, model, truncate)
     else:
-        prompts, starts = _pairs(
-            first, second, model, request.truncate_prompt_tokens, pooling.template, instruction
-        )
+        prompts, starts = _pairs(first, second, model, truncate, instruction)
     return Job(
         id=renderer.id,
         prompts=prompts,
@@ -182,14 +178,13 @@ def _pairs(
     second: GivenTexts,
     model: ServedModel,
     truncate: int | None,
-    template: MessageTemplate | None,
     instruction: str,
 ) -> tuple[list[list[int]], list[int]]:
     """The ids of each pair, and where its second text starts unless a template shows the pair.
 
     Without a template the instruction begins the first text, which is tokenized once for all pairs.
     """
-    tokenizer, end = model.tokenizer, None
+    tokenizer, template, end = model.tokenizer, pooling_of(model).template, None
     prompts: list[list[int]] = []
     starts: list[int] = []
     if template is None:
