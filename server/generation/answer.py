@@ -171,10 +171,8 @@ class WholeAnswer(OwningAnswer):
         if self._texts is not None:
             for index, output in enumerate(outputs):
                 self._texts.take(index, output)
-        if self._weight(enumerate(outputs)) <= HEAVY:
-            body = self._renderer.whole(outputs)
-        else:
-            body = await _in_thread(self._renderer.whole, outputs)
+        weight = self._weight(enumerate(outputs))
+        body = await _rendered(self._renderer.whole, outputs, weight)
         self._on_rendered(len(body))
         await _start(send, JSON, {"content-length": str(len(body))})
         await _send_body(send, body, is_last=True)
@@ -259,16 +257,12 @@ class StreamAnswer(OwningAnswer):
         def render(outputs: list[ChoiceOutput]) -> bytes:
             return self._renderer.begin() + self._feed(outputs)
 
-        if outputs and self._weight(outputs) <= HEAVY:
-            return render(outputs)
-        return await _in_thread(render, outputs)
+        return await _rendered(render, outputs, self._weight(outputs) if outputs else HEAVY + 1)
 
     async def _render(self, outputs: list[ChoiceOutput]) -> bytes:
         """More of the body. If rendering fails, the stream ends with an error."""
         try:
-            if self._weight(outputs) <= HEAVY:
-                return self._feed(outputs)
-            return await _in_thread(self._feed, outputs)
+            return await _rendered(self._feed, outputs, self._weight(outputs))
         except Exception:  # the status has been sent: nothing else can say so
             logger.exception("cannot render a response")
             return self._end_with("The server failed on this request.")
@@ -316,8 +310,10 @@ class StreamAnswer(OwningAnswer):
         self._look_later()
 
 
-async def _in_thread(render: Callable[[list[T]], bytes], outputs: list[T]) -> bytes:
-    """Render in a thread, which also frees the outputs: that takes long too."""
+async def _rendered(render: Callable[[list[T]], bytes], outputs: list[T], weight: int) -> bytes:
+    """Render heavy outputs in a thread, which also frees them: that takes long too."""
+    if weight <= HEAVY:
+        return render(outputs)
 
     def run() -> bytes:
         data = render(outputs)
