@@ -133,12 +133,10 @@ class Job:
 
     @property
     def num_prompt_tokens(self) -> int:
-        """Tokens of all prompts."""
         return sum(map(len, self.prompts))
 
     @property
     def max_output_tokens(self) -> int:
-        """The most tokens that all choices may have."""
         return sum(params.max_tokens for params in self.params) * self.num_choices
 
     def salt(self, tenant: Tenant) -> str:

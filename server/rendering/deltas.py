@@ -28,9 +28,6 @@ class ChatOptions:
 
 
 NewRenderer: TypeAlias = Callable[[Envelope, ChatOptions], Renderer]
-"""Makes the renderer of one response."""
-
-
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
 
 
@@ -43,7 +40,6 @@ class ChoiceDeltas:
         self._options = options
         self._parser = options.new_parser and options.new_parser()
         self.has_calls = False
-        """Whether a call has begun."""
 
     @property
     def is_plain(self) -> bool:

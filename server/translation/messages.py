@@ -150,23 +150,13 @@ def plain_turns(
     """
     try:
         turns = _without_tools(messages, markup)
-        introduction = _introduction(tools, markup) if tools else ""
+        listed = "\n".join(_json(tool.get("function", tool)) for tool in tools)
     except RecursionError as error:
         raise InvalidRequest("messages are nested too deeply.", param="messages") from error
-    return _with_introduction(turns, introduction, takes_system=takes_system)
-
-
-def _introduction(tools: Sequence[Mapping[str, Any]], markup: CallMarkup) -> str:
-    listed = "\n".join(_json(tool.get("function", tool)) for tool in tools)
-    form = _calls_text([("FUNCTION", '{"ARGUMENT": VALUE}')], markup)
-    return _INTRODUCTION.format(tools=listed, form=form)
-
-
-def _with_introduction(
-    turns: list[TemplateMessage], introduction: str, *, takes_system: bool
-) -> list[TemplateMessage]:
-    if not introduction:
+    if not tools:
         return turns
+    form = _calls_text([("FUNCTION", '{"ARGUMENT": VALUE}')], markup)
+    introduction = _INTRODUCTION.format(tools=listed, form=form)
     role = "system" if takes_system else "user"
     if turns and turns[0]["role"] == role:
         first, *others = turns

@@ -112,7 +112,7 @@ def completion_prompts(request: CompletionRequest, model: ServedModel) -> list[T
         raise unsupported("suffix", "This model has no tokens to fill in the middle of a text.")
     given = "" if request.prompt is None else request.prompt
     if given in ([], [[]]):
-        raise _empty("prompt must not be empty.")
+        raise InvalidRequest("prompt must not be empty.", param="prompt", code="empty_array")
     check_size = size_check(request, model, param="prompt")
     prompts = [
         text_or_ids[check_size(text_or_ids)] if isinstance(text_or_ids, str) else text_or_ids
@@ -195,14 +195,11 @@ def split_prompts(given: Prompt, field: str, noun: str = "prompts") -> list[str 
 
 def _checked(token_ids: list[int], vocab_size: int) -> list[int]:
     if not token_ids:
-        raise _empty("prompt must not hold an empty list of token ids.")
+        message = "prompt must not hold an empty list of token ids."
+        raise InvalidRequest(message, param="prompt", code="empty_array")
     for token_id in token_ids:
         if not 0 <= token_id < vocab_size:
             raise invalid(
                 "prompt", f"prompt must hold token ids below {vocab_size}, not {token_id}."
             )
     return token_ids
-
-
-def _empty(message: str) -> InvalidRequest:
-    return InvalidRequest(message, param="prompt", code="empty_array")
