@@ -88,11 +88,8 @@ def _check_fields(request: ChatCompletionRequest) -> None:
         raise conflicting("top_logprobs", "top_logprobs is only allowed when logprobs is true.")
     for name in ("max_completion_tokens", "max_tokens"):
         if getattr(request, name) == 0:
-            raise InvalidRequest(
-                f"Invalid '{name}': Expected a number of at least 1, or -1 for no limit.",
-                param=name,
-                code="integer_below_min_value",
-            )
+            message = f"Invalid '{name}': Expected a number of at least 1, or -1 for no limit."
+            raise InvalidRequest(message, param=name, code="integer_below_min_value")
     refuse_unsupported(request)
 
 

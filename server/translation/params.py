@@ -145,9 +145,6 @@ def _bad_words(words: list[str] | None, tokenizer: Tokenizer) -> tuple[tuple[int
     ids = [tuple(tokenizer.encode(text, add_special_tokens=False)) for text in sorted(variants)]
     longest = max(map(len, ids), default=0)
     if longest > MAX_BAD_WORD_TOKENS:
-        raise InvalidRequest(
-            f"A word of bad_words has {longest} tokens; the limit is {MAX_BAD_WORD_TOKENS}.",
-            param="bad_words",
-            code="string_above_max_length",
-        )
+        message = f"A word of bad_words has {longest} tokens; the limit is {MAX_BAD_WORD_TOKENS}."
+        raise InvalidRequest(message, param="bad_words", code="string_above_max_length")
     return tuple(dict.fromkeys(word for word in ids if word))

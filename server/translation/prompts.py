@@ -92,11 +92,8 @@ def counted_prompt(
     check_nesting(request)
     size = len(msgspec.json.encode(request.messages))
     if size > MAX_TOKENIZED:
-        raise InvalidRequest(
-            f"messages have {size} bytes; the limit is {MAX_TOKENIZED}.",
-            param="messages",
-            code="string_above_max_length",
-        )
+        message = f"messages have {size} bytes; the limit is {MAX_TOKENIZED}."
+        raise InvalidRequest(message, param="messages", code="string_above_max_length")
     return chat_prompt(request, model, tools=tools, check_size=lambda text: slice(0, len(text)))
 
 
@@ -159,12 +156,16 @@ def truncate(
         return token_ids
     keep = max(room, 1) if wanted == -1 else wanted
     if keep == 0:
-        raise InvalidRequest(
-            "truncate_prompt_tokens must be -1 or above 0.",
-            param="truncate_prompt_tokens",
-            code="integer_below_min_value",
-        )
+        raise empty_truncation()
     return token_ids[:keep] if request.truncation_side == "right" else token_ids[-keep:]
+
+
+def empty_truncation() -> InvalidRequest:
+    """The error of ``truncate_prompt_tokens`` that leaves no prompt."""
+    field = "truncate_prompt_tokens"
+    return InvalidRequest(
+        f"{field} must be -1 or above 0.", param=field, code="integer_below_min_value"
+    )
 
 
 def _template_kwargs(request: ChatCompletionRequest | TokenizeRequest) -> dict[str, Any]:
@@ -185,11 +186,8 @@ def split_prompts(given: Prompt, field: str, noun: str = "prompts") -> list[str 
     if len({type(item) for item in given}) > 1:
         raise invalid(field, f"{field} must not mix texts and token ids.")
     if len(given) > MAX_PROMPTS:
-        raise InvalidRequest(
-            f"{field} must hold at most {MAX_PROMPTS} {noun}, not {len(given)}.",
-            param=field,
-            code="array_above_max_length",
-        )
+        message = f"{field} must hold at most {MAX_PROMPTS} {noun}, not {len(given)}."
+        raise InvalidRequest(message, param=field, code="array_above_max_length")
     return given  # type: ignore[return-value]
 
 

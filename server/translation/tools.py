@@ -81,11 +81,8 @@ def select_tools(request: ChatCompletionRequest) -> ToolSelection:
             chosen, must_call, is_named = [_named(functions, function.name)], True, True
         case AllowedToolsChoice(allowed_tools=allowed):
             if not allowed.tools:
-                raise InvalidRequest(
-                    "tool_choice.allowed_tools names no tools.",
-                    param="tool_choice",
-                    code="empty_array",
-                )
+                message = "tool_choice.allowed_tools names no tools."
+                raise InvalidRequest(message, param="tool_choice", code="empty_array")
             names = [
                 tool.function.name if isinstance(tool, FunctionToolChoice) else tool.custom.name
                 for tool in allowed.tools

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from core.contract.errors import InvalidRequest
 from core.contract.info import PoolingInfo
 from core.contract.messages import StepOutput
 from core.contract.params import SamplingParams
@@ -21,6 +20,7 @@ from server.generation.model import ServedModel
 from server.http.errors import invalid, wrong_task
 from server.rendering.base import Renderer
 from server.translation.prompt_size import prompt_exceeds, size_check
+from server.translation.prompts import empty_truncation
 
 Vectors = npt.NDArray[np.float32]
 
@@ -78,11 +78,7 @@ def fitting(
     ``end``. A prompt has one token at least: a model computes nothing of none.
     """
     if truncate == 0:
-        raise InvalidRequest(
-            "truncate_prompt_tokens must be -1 or above 0.",
-            param="truncate_prompt_tokens",
-            code="integer_below_min_value",
-        )
+        raise empty_truncation()
     if not ids:
         raise invalid(param, f"{param} is a text without tokens.")
     most = model.info.max_model_len

@@ -230,11 +230,8 @@ def _single_texts(
     """The ids of each text, the first ones first."""
     num_texts = len(first.texts) + len(second.texts)
     if num_texts > MAX_PROMPTS + 1:
-        raise InvalidRequest(
-            f"There are {num_texts} texts; the limit is {MAX_PROMPTS + 1}.",
-            param=second.field,
-            code="array_above_max_length",
-        )
+        message = f"There are {num_texts} texts; the limit is {MAX_PROMPTS + 1}."
+        raise InvalidRequest(message, param=second.field, code="array_above_max_length")
     prompts: list[list[int]] = []
     for given in (first, second):
         for i, text in enumerate(given.texts):
