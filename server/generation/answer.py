@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 import anyio
 import anyio.lowlevel
 from anyio import to_thread
-from litestar import Response
+from litestar import MediaType, Response
 from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 from core.contract.messages import StepOutput, merge
@@ -34,8 +34,6 @@ logger = logging.getLogger("roseinfer.server")
 
 R = TypeVar("R")
 T = TypeVar("T")
-
-JSON = "application/json"
 
 HEAVY = 2000
 """Microseconds of rendering that the event loop does itself; more is done in a thread."""
@@ -174,7 +172,7 @@ class WholeAnswer(OwningAnswer):
         weight = self._weight(enumerate(outputs))
         body = await _rendered(self._renderer.whole, outputs, weight)
         self._on_rendered(len(body))
-        await _start(send, JSON, {"content-length": str(len(body))})
+        await _start(send, MediaType.JSON, {"content-length": str(len(body))})
         await _send_body(send, body, is_last=True)
 
     async def _collect(self) -> list[StepOutput]:

@@ -262,6 +262,4 @@ def effective_parameters(job: Job) -> dict[str, Any]:
         parameters["grammar"] = params.grammar.__struct_config__.tag
     if params.thinking is not None:
         parameters["thinking"] = params.thinking.budget
-    parameters["n"] = job.num_choices
-    parameters["priority"] = job.priority
-    return parameters
+    return parameters | {"n": job.num_choices, "priority": job.priority}
