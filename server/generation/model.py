@@ -91,9 +91,7 @@ class Families:
 
 
 def _chosen(name: str, detected: str | None) -> str | None:
-    if name == AUTO:
-        return detected
-    return None if name == NONE else name
+    return {AUTO: detected, NONE: None}.get(name, name)
 
 
 def _rendered(tokenizer: Tokenizer, *turns: tuple[str, str], **variables: Any) -> str | None:

@@ -32,7 +32,7 @@ def sampling_params(
     ``GrammarCompiler.check``. ``shows_markup`` keeps special tokens in the text, because a parser
     looks for them.
     """
-    size, includes_stop = info.vocab_size, request.include_stop_str_in_output
+    size, stop, includes_stop = info.vocab_size, request.stop, request.include_stop_str_in_output
     same = {name: getattr(request, name) for name in _SAME}
     given = {**info.default_sampling, **{k: v for k, v in same.items() if v is not None}}
     translated = {
@@ -41,7 +41,7 @@ def sampling_params(
         "logit_bias": _logit_bias(request.logit_bias, size),
         "allowed_token_ids": _token_ids(request.allowed_token_ids, "allowed_token_ids", size),
         "bad_words_ids": _bad_words(request.bad_words, tokenizer),
-        "stop": _stop(request.stop),
+        "stop": (stop,) if stop and isinstance(stop, str) else tuple(stop or ()),
         "stop_token_ids": _token_ids(request.stop_token_ids, "stop_token_ids", size) or (),
         "include_stop_str_in_output": bool(
             request.no_stop_trim if includes_stop is None else includes_stop
@@ -111,10 +111,6 @@ def _prompt_logprobs(request: SamplingFields, echoed: int | None) -> int | None:
     if request.stream:
         raise conflicting("prompt_logprobs", "prompt_logprobs cannot be streamed.")
     return max(wanted, echoed or 0)
-
-
-def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
-    return (stop,) if stop and isinstance(stop, str) else tuple(stop or ())
 
 
 def _logit_bias(bias: dict[str, float] | None, vocab_size: int) -> dict[int, float]:

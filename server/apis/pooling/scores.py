@@ -185,6 +185,7 @@ def _pairs(
     Without a template the instruction begins the first text, which is tokenized once for all pairs.
     """
     tokenizer, template, end = model.tokenizer, pooling_of(model).template, None
+    most = model.settings.max_queued_prompt_tokens  # of all prompts together
     prompts: list[list[int]] = []
     starts: list[int] = []
     if template is None:
@@ -202,7 +203,13 @@ def _pairs(
             else:
                 num_tokens = len(encode_shown(tokenizer, template, (part, ""), instruction))
             num_copies = len(second.texts) if len(first.texts) == 1 else 1
-            _check_copies(num_tokens, num_copies, model, first.param(i))
+            if num_tokens * num_copies > most:
+                param = first.param(i)
+                raise invalid(
+                    param,
+                    f"{param} has {num_tokens} tokens in each of {num_copies} pairs; the server "
+                    f"takes at most {most} together.",
+                )
         other = checked_size(text, model, truncate, param=second.param(i))
         if template is None:
             ids, start = beginning.with_second(other)
@@ -211,17 +218,6 @@ def _pairs(
             ids = encode_shown(tokenizer, template, (part, other), instruction)
         prompts.append(fitting(ids, model, truncate, param=second.param(i), end=end))
     return prompts, starts
-
-
-def _check_copies(num_tokens: int, num_copies: int, model: ServedModel, param: str) -> None:
-    """Refuse a text whose copies have more tokens than all prompts may have."""
-    most = model.settings.max_queued_prompt_tokens
-    if num_tokens * num_copies > most:
-        raise invalid(
-            param,
-            f"{param} has {num_tokens} tokens in each of {num_copies} pairs; the server takes at "
-            f"most {most} together.",
-        )
 
 
 def _single_texts(
