@@ -1,9 +1,7 @@
 """answer: from a decoded request to the response that sends its answer.
 
-The event loop renders small outputs itself. Long ones, such as log-probabilities of a whole prompt,
-are rendered in a thread, slice by slice, and sent in pieces. One ``with`` around the whole sending
-ends it in every case: the last output, an error, a disconnect (``server.admission.deadline``
-cancels it, also while ``send`` blocks), and server shutdown.
+One ``with`` around the whole sending ends it in every case: the last output, an error, a disconnect
+(``server.admission.deadline`` cancels it, also while ``send`` blocks), and server shutdown.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Any, TypeVar, cast
 import anyio
 import anyio.lowlevel
 from anyio import to_thread
-from litestar import Response
+from litestar import MediaType, Response
 from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 from core.contract.errors import GenerationFailed
@@ -31,7 +29,7 @@ from server.generation.model import ServedModel
 from server.generation.serving import Serving
 from server.http.ignored_fields import report_ignored
 from server.net.body_writer import BodyWriter, body_writer
-from server.observe.trace import Texts, Trace
+from server.observe.trace import Texts
 from server.rendering.base import Renderer
 
 logger = logging.getLogger("roseinfer.server")
@@ -39,9 +37,6 @@ logger = logging.getLogger("roseinfer.server")
 R = TypeVar("R")
 T = TypeVar("T")
 
-JSON = "application/json"
-
-RENDERING_FAILED = "The server failed on this request."
 HEAVY = 2000
 """Microseconds of rendering that the event loop does itself; more is done in a thread."""
 
@@ -59,34 +54,38 @@ async def answer(
     request: R,
     *,
     num_generations: int = 1,
-    priority: int | None = None,
 ) -> Response[Any]:
     """Translate the request in a worker thread, submit the job, return the response that sends it.
 
-    ``num_generations`` is the number of choices of all prompts, and ``priority`` the request's.
-
-    Raises what the ticket, ``translate``, the grammar compiler and ``EngineBridge.open`` raise.
-    After this no 429 is possible, and a 400 only for a fault that the engine finds in the request.
+    ``num_generations`` is the number of choices of all prompts. Raises what the ticket,
+    ``translate``, the grammar compiler and ``EngineBridge.open`` raise. After this no 429 is
+    possible, and a 400 only for a fault that the engine finds in the request.
     """
     ticket.chosen(num_generations)
     texts = Texts() if serving.settings.log_prompts else None
-    turn = ticket.turn(priority or 0)
+    turn = ticket.turn(getattr(request, "priority", None) or 0)  # Ollama's have none
     pool = serving.pools.of_size(ticket.num_body_bytes)
     job = await pool.run(turn, _translated, translate, request, serving.model, texts)
-    _note(ticket.trace, job, serving.model, texts)
+    trace = ticket.trace
+    trace.id, trace.is_streamed, trace.texts = job.id, job.is_streamed, texts
+    trace.num_prompt_tokens, trace.choices_per_prompt = job.num_prompt_tokens, job.num_choices
+    if serving.model.info.pooling is None:
+        trace.parameters = effective_parameters(job)
     ticket.translated(
         num_prompt_tokens=job.num_prompt_tokens, num_output_tokens=job.max_output_tokens
     )
     grammars, salt = job.new_grammars, job.salt(ticket.tenant)
-    if grammars is not None and not grammars.are_compiled(salt):
-        with ticket.compiling():
-            await serving.pools.grammars.run(ticket.turn(turn.priority), grammars.compile, salt)
-    ignored = [*job.ignored, *(() if grammars is None else grammars.warnings)]
-    if grammars is not None and serving.settings.strict_schemas:
-        grammars.check_enforced()
+    ignored = [*job.ignored]
+    if grammars is not None:
+        if not grammars.are_compiled(salt):
+            with ticket.compiling():
+                await serving.pools.grammars.run(ticket.turn(turn.priority), grammars.compile, salt)
+        if serving.settings.strict_schemas:
+            grammars.check_enforced()
+        ignored += grammars.warnings
     stream = serving.bridge.open(job.requests(ticket.tenant), on_end=ticket.choice_ended)
     ticket.attach(stream, partial(serving.bridge.fail, stream))
-    ticket.trace.submitted(stream)
+    trace.submitted(stream)
     if not job.is_streamed:
         return WholeAnswer(
             stream, job.renderer, ignored=ignored, texts=texts, on_rendered=ticket.rendered
@@ -105,14 +104,6 @@ def _translated(
     if texts is not None:
         texts.take_prompts(job.prompts, model.tokenizer)
     return job
-
-
-def _note(trace: Trace, job: Job, model: ServedModel, texts: Texts | None) -> None:
-    """What the record says of a translated request."""
-    trace.id, trace.is_streamed, trace.texts = job.id, job.is_streamed, texts
-    trace.num_prompt_tokens, trace.choices_per_prompt = job.num_prompt_tokens, job.num_choices
-    if model.info.pooling is None:
-        trace.parameters = effective_parameters(job)
 
 
 class OwningAnswer(Response[None], ABC):
@@ -180,12 +171,10 @@ class WholeAnswer(OwningAnswer):
         if self._texts is not None:
             for index, output in enumerate(outputs):
                 self._texts.take(index, output)
-        if self._weight(enumerate(outputs)) <= HEAVY:
-            body = self._renderer.whole(outputs)
-        else:
-            body = await _in_thread(self._renderer.whole, outputs)
+        weight = self._weight(enumerate(outputs))
+        body = await _rendered(self._renderer.whole, outputs, weight)
         self._on_rendered(len(body))
-        await _start(send, JSON, {"content-length": str(len(body))})
+        await _start(send, MediaType.JSON, {"content-length": str(len(body))})
         await _send_body(send, body, is_last=True)
 
     async def _collect(self) -> list[StepOutput]:
@@ -268,19 +257,15 @@ class StreamAnswer(OwningAnswer):
         def render(outputs: list[ChoiceOutput]) -> bytes:
             return self._renderer.begin() + self._feed(outputs)
 
-        if outputs and self._weight(outputs) <= HEAVY:
-            return render(outputs)
-        return await _in_thread(render, outputs)
+        return await _rendered(render, outputs, self._weight(outputs) if outputs else HEAVY + 1)
 
     async def _render(self, outputs: list[ChoiceOutput]) -> bytes:
         """More of the body. If rendering fails, the stream ends with an error."""
         try:
-            if self._weight(outputs) <= HEAVY:
-                return self._feed(outputs)
-            return await _in_thread(self._feed, outputs)
+            return await _rendered(self._feed, outputs, self._weight(outputs))
         except Exception:  # the status has been sent: nothing else can say so
             logger.exception("cannot render a response")
-            return self._end_with(RENDERING_FAILED)
+            return self._end_with("The server failed on this request.")
 
     def _feed(self, outputs: Sequence[ChoiceOutput]) -> bytes:
         """All available outputs, for one write. Without any: the keep-alive bytes."""
@@ -325,8 +310,10 @@ class StreamAnswer(OwningAnswer):
         self._look_later()
 
 
-async def _in_thread(render: Callable[[list[T]], bytes], outputs: list[T]) -> bytes:
-    """Render in a thread, which also frees the outputs: that takes long too."""
+async def _rendered(render: Callable[[list[T]], bytes], outputs: list[T], weight: int) -> bytes:
+    """Render heavy outputs in a thread, which also frees them: that takes long too."""
+    if weight <= HEAVY:
+        return render(outputs)
 
     def run() -> bytes:
         data = render(outputs)

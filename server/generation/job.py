@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import msgspec
 
@@ -13,9 +15,12 @@ from core.contract.grammar import DroppedKeyword, Grammar
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.grammar.compiler import GrammarCompiler
+from schemas.sampling import SamplingFields
 from server.admission.pools import checkpoint, is_cancelled
+from server.generation.model import ServedModel
+from server.http.errors import invalid
 from server.http.ignored_fields import MAX_NAME_LENGTH
-from server.rendering.base import Renderer
+from server.rendering.base import AnswerHead, Envelope, Renderer
 from server.tenants.tenant import Tenant
 
 MAX_WARNINGS = 64
@@ -114,8 +119,8 @@ class Job:
     prompts: Sequence[Sequence[int]]
     params: Sequence[SamplingParams]
     num_choices: int = 1
-    is_streamed: bool
-    stream_interval: int
+    is_streamed: bool = False
+    stream_interval: int = 0
     cache_salt: str | None = None
     priority: int = 0
     renderer: Renderer
@@ -128,12 +133,10 @@ class Job:
 
     @property
     def num_prompt_tokens(self) -> int:
-        """Tokens of all prompts."""
         return sum(map(len, self.prompts))
 
     @property
     def max_output_tokens(self) -> int:
-        """The most tokens that all choices may have."""
         return sum(params.max_tokens for params in self.params) * self.num_choices
 
     def salt(self, tenant: Tenant) -> str:
@@ -162,13 +165,85 @@ class Job:
         ]
 
 
+def new_job(
+    request: SamplingFields,
+    model: ServedModel,
+    *,
+    id_prefix: str,
+    prompts: Sequence[Sequence[int]],
+    params: Sequence[SamplingParams],
+    num_choices: int,
+    num_top: int | None,
+    new_grammars: NewGrammars,
+    new_renderer: Callable[[Envelope], Renderer],
+) -> Job:
+    """The job of a translated request, with an id of its own. Raises InvalidRequest.
+
+    ``num_top`` is the number of alternatives per generated token. None: no log-probabilities.
+    """
+    wanted = request.stream_options
+    envelope = Envelope(
+        head=AnswerHead(
+            id=f"{id_prefix}{uuid4().hex}",
+            created=int(time.time()),
+            model=model.name,
+            system_fingerprint=model.fingerprint,
+        ),
+        tokenizer=model.tokenizer,
+        prompts=prompts,
+        num_choices=num_choices,
+        num_top=num_top,
+        num_prompt_top=request.prompt_logprobs,
+        include_usage=bool(wanted and wanted.include_usage),
+        continuous_usage=bool(wanted and wanted.continuous_usage_stats),
+        return_token_ids=bool(request.return_token_ids),
+        tokens_as_ids=bool(request.return_tokens_as_token_ids),
+        warnings=new_grammars.warnings,
+    )
+    job = Job(
+        id=envelope.head.id,
+        prompts=prompts,
+        params=params,
+        num_choices=num_choices,
+        is_streamed=bool(request.stream),
+        stream_interval=request.stream_interval or model.settings.stream_interval,
+        cache_salt=request.cache_salt,
+        priority=request.priority or 0,
+        renderer=new_renderer(envelope),
+        new_grammars=new_grammars,
+    )
+    _check_num_logprobs(job, model.settings.max_answer_logprobs)
+    return job
+
+
+def _check_num_logprobs(job: Job, most: int) -> None:
+    """Limit the log-probabilities that exist at once: all of an answer that is not streamed.
+
+    Those of the only generation of a request count for the prompt only: the context limits it.
+    """
+    is_single = len(job.params) * job.num_choices == 1
+    counted = 0
+    for prompt, params in zip(job.prompts, job.params, strict=True):
+        if params.prompt_logprobs is not None:
+            counted += len(prompt) * (params.prompt_logprobs + 1)
+        if params.logprobs is not None and not job.is_streamed and not is_single:
+            counted += params.max_tokens * (params.logprobs + 1)
+    found = counted * job.num_choices
+    if found > most:
+        raise invalid(
+            "logprobs",
+            f"The answer may have {found} log-probabilities; the limit is {most}. Ask for fewer "
+            "alternatives, prompts, choices or tokens.",
+        )
+
+
 def _params_of_choice(params: SamplingParams, index: int) -> SamplingParams:
     if index == 0 or params.seed is None:
         return params
     return msgspec.structs.replace(params, seed=params.seed + index)
 
 
-_COUNTED = ("stop", "stop_token_ids", "logit_bias", "bad_words_ids")
+_COUNTED = ("stop", "stop_token_ids", "logit_bias", "bad_words_ids", "allowed_token_ids")
 """Texts and tokens, of which a record has the number."""
 
 
@@ -181,13 +256,10 @@ def effective_parameters(job: Job) -> dict[str, Any]:
     params = job.params[0]
     parameters = msgspec.structs.asdict(params)
     for name in _COUNTED:
-        parameters[name] = len(parameters[name])
-    if params.allowed_token_ids is not None:
-        parameters["allowed_token_ids"] = len(params.allowed_token_ids)
+        if parameters[name] is not None:
+            parameters[name] = len(parameters[name])
     if params.grammar is not None:
         parameters["grammar"] = params.grammar.__struct_config__.tag
     if params.thinking is not None:
         parameters["thinking"] = params.thinking.budget
-    parameters["n"] = job.num_choices
-    parameters["priority"] = job.priority
-    return parameters
+    return parameters | {"n": job.num_choices, "priority": job.priority}

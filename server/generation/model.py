@@ -12,6 +12,7 @@ from core.contract.info import EngineInfo
 from core.grammar.compiler import GrammarCompiler
 from core.text.tokenizer import Tokenizer
 from core.thread import SteppingEngine
+from server.http.errors import wrong_task
 from server.parsers import reasoning, tool
 from server.parsers.reasoning import ThinkingTags
 from server.parsers.tool.parser import CallParser
@@ -52,10 +53,11 @@ class Families:
         system, user, assistant = ("system", MARK), ("user", "Hello"), ("assistant", "Hello")
         early = _rendered(tokenizer, system, user)
         late = _rendered(tokenizer, ("system", "Hello"), user, system, assistant, user)
+        thoughts = [_rendered(tokenizer, user), _rendered(tokenizer, user, enable_thinking=True)]
         return cls(
             tool=_chosen(settings.tool_call_parser, found),
             reasoning=_chosen(settings.reasoning_parser, reasoning.detect(tokenizer.chat_template)),
-            thinks_by_default=_thinks_by_default(tokenizer),
+            thinks_by_default=None in thoughts or thoughts[0] == thoughts[1],
             takes_system=MARK in (early or ""),
             takes_late_system=MARK in (late or ""),
             chat_template=template,
@@ -63,7 +65,6 @@ class Families:
 
     @property
     def template_shows_tools(self) -> bool:
-        """Whether the chat template uses ``tools``."""
         return "tools" in (self.chat_template or "")
 
     @property
@@ -90,16 +91,7 @@ class Families:
 
 
 def _chosen(name: str, detected: str | None) -> str | None:
-    if name == AUTO:
-        return detected
-    return None if name == NONE else name
-
-
-def _thinks_by_default(tokenizer: Tokenizer) -> bool:
-    """Whether the prompt is the same without ``enable_thinking`` and with it."""
-    default = _rendered(tokenizer, ("user", "Hello"))
-    enabled = _rendered(tokenizer, ("user", "Hello"), enable_thinking=True)
-    return default is None or enabled is None or default == enabled
+    return {AUTO: detected, NONE: None}.get(name, name)
 
 
 def _rendered(tokenizer: Tokenizer, *turns: tuple[str, str], **variables: Any) -> str | None:
@@ -157,7 +149,6 @@ class ServedModel:
 
     @property
     def name(self) -> str:
-        """The model id on the wire."""
         return self.settings.model_name
 
     @property
@@ -169,8 +160,4 @@ class ServedModel:
         """Raise InvalidRequest for a model that makes vectors or scores instead of text."""
         if self.info.pooling is not None:
             route = "/v1/embeddings" if self.info.pooling.task == "embed" else "/v1/rerank"
-            raise InvalidRequest(
-                f"This model generates no text; it answers POST {route}.",
-                param="model",
-                code="unsupported_task",
-            )
+            raise wrong_task(f"This model generates no text; it answers POST {route}.")

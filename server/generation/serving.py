@@ -1,18 +1,15 @@
-"""Serving: what handlers share.
-
-What handlers can ask for by the name of a parameter.
-"""
+"""Serving: what handlers share, and how they ask for it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from litestar import Request
 from litestar.datastructures import State
-from litestar.di import Provide
+from litestar.di import NamedDependency, Provide
 
 from server.admission.admission import Admission, Ticket
 from server.admission.control import ticket_of
@@ -100,6 +97,11 @@ class Serving:
                 f"The model '{name}' does not exist; this server has '{served}'.",
                 code="model_not_found",
             )
+
+
+ServingDep: TypeAlias = NamedDependency[Serving]
+TicketDep: TypeAlias = NamedDependency[Ticket]
+"""The types of handlers' parameters ``serving`` and ``ticket``."""
 
 
 def _serving(state: State) -> Serving:

@@ -45,11 +45,9 @@ class Trimmer:
         self._timer: asyncio.TimerHandle | None = None
 
     def request_started(self) -> None:
-        """A request has begun, and may come to hold memory."""
         self._num_requests += 1
 
     def request_ended(self) -> None:
-        """A request has ended, and what it held can be freed."""
         self._num_requests -= 1
         if self._timer is None and self._trim is not None:
             self._timer = self._loop.call_later(DELAY, self._look)

@@ -152,6 +152,11 @@ def conflicting(param: str, message: str) -> InvalidRequest:
     return InvalidRequest(message, param=param, code="invalid_parameter_combination")
 
 
+def wrong_task(message: str) -> InvalidRequest:
+    """The error of a request for what the served model does not do."""
+    return InvalidRequest(message, param="model", code="unsupported_task")
+
+
 def stream_error(message: str) -> ErrorObject:
     return ErrorObject(message=_shortened(message), type="server_error", param=None, code=None)
 

@@ -46,11 +46,7 @@ def returns(
     error: type[msgspec.Struct] = ErrorResponse,
     description: str = "Success.",
 ) -> dict[int, ResponseSpec]:
-    """Declare a JSON response, the statuses of its errors and the type of their bodies.
-
-    Handlers do not declare 401 and 403. Every route that needs an API key has the one, every route
-    the other.
-    """
+    """Declare a JSON response and its errors, without 401 and 403: ``describe`` adds these."""
     return {200: described(success, description), **_errors(errors, error)}
 
 

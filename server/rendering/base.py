@@ -137,7 +137,6 @@ class UsageCounter:
         self._num_cached += counts[2] - last[2]
 
     def usage(self) -> Usage:
-        """The counts so far."""
         return Usage(
             prompt_tokens=self._num_prompt_tokens,
             completion_tokens=self._num_output,

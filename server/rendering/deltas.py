@@ -1,9 +1,4 @@
-"""ChoiceDeltas: the outputs of one choice as deltas, the same for every API that has messages.
-
-ChatOptions: what translation tells the renderer of an API with messages.
-
-arguments_object: a call's arguments for APIs that send them as an object, not as text.
-"""
+"""The outputs of one choice as deltas, the same for every API that has messages."""
 
 from __future__ import annotations
 
@@ -33,9 +28,6 @@ class ChatOptions:
 
 
 NewRenderer: TypeAlias = Callable[[Envelope, ChatOptions], Renderer]
-"""Makes the renderer of one response."""
-
-
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
 
 
@@ -48,7 +40,6 @@ class ChoiceDeltas:
         self._options = options
         self._parser = options.new_parser and options.new_parser()
         self.has_calls = False
-        """Whether a call has begun."""
 
     @property
     def is_plain(self) -> bool:
@@ -79,7 +70,7 @@ class ChoiceDeltas:
 
 
 def arguments_object(text: str) -> Any:
-    """The arguments as they were generated; those that the limit of tokens has cut become {}."""
+    """A call's arguments as a JSON object; those that the limit of tokens has cut become {}."""
     try:
         is_object = isinstance(msgspec.json.decode(text), dict)
     except (msgspec.DecodeError, RecursionError):

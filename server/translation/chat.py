@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -11,17 +10,15 @@ from core.contract.errors import InvalidRequest
 from core.contract.grammar import Grammar, after
 from core.contract.params import Thinking
 from schemas.chat import ChatCompletionRequest
-from server.generation.job import Job, NewGrammars
+from server.generation.job import Job, NewGrammars, new_job
 from server.generation.model import ServedModel
 from server.http.errors import conflicting, unsupported
-from server.parsers.tool.parser import CallParser
 from server.rendering.deltas import ChatOptions, NewRenderer
 from server.translation.formats import output_format
 from server.translation.params import sampling_params
 from server.translation.prompt_size import answer_length, size_check
 from server.translation.prompts import chat_prompt, truncate
-from server.translation.refusals import refuse_unsupported
-from server.translation.shared_fields import check_shared_fields, new_job
+from server.translation.refusals import check_shared_fields, refuse_unsupported
 from server.translation.tools import ToolSelection, select_tools
 
 PROMPT_TAIL = 16
@@ -64,6 +61,13 @@ def chat_job(
     )
     if tools.must_call:  # a stop string would cut a call that the grammar guarantees
         params = msgspec.structs.replace(params, stop=())
+    options = ChatOptions(
+        new_parser=partial(model.families.call_parser, tools.callable, parallel=tools.is_parallel)
+        if tools.callable
+        else None,
+        call_finish_reason="stop" if tools.is_named else "tool_calls",
+        shows_reasoning=request.include_reasoning is not False,
+    )
     return new_job(
         request,
         model,
@@ -73,12 +77,7 @@ def chat_job(
         num_choices=request.n or 1,
         num_top=params.logprobs,
         new_grammars=new_grammars,
-        new_renderer=new_renderer,
-        options=ChatOptions(
-            new_parser=_call_parser(model, tools),
-            call_finish_reason="stop" if tools.is_named else "tool_calls",
-            shows_reasoning=request.include_reasoning is not False,
-        ),
+        new_renderer=lambda envelope: new_renderer(envelope, options),
     )
 
 
@@ -89,11 +88,8 @@ def _check_fields(request: ChatCompletionRequest) -> None:
         raise conflicting("top_logprobs", "top_logprobs is only allowed when logprobs is true.")
     for name in ("max_completion_tokens", "max_tokens"):
         if getattr(request, name) == 0:
-            raise InvalidRequest(
-                f"Invalid '{name}': Expected a number of at least 1, or -1 for no limit.",
-                param=name,
-                code="integer_below_min_value",
-            )
+            message = f"Invalid '{name}': Expected a number of at least 1, or -1 for no limit."
+            raise InvalidRequest(message, param=name, code="integer_below_min_value")
     refuse_unsupported(request)
 
 
@@ -201,10 +197,3 @@ def _has_special_markup(
         for marker in markers
         if (ids := model.tokenizer.encode(marker, add_special_tokens=False))
     )
-
-
-def _call_parser(model: ServedModel, tools: ToolSelection) -> Callable[[], CallParser] | None:
-    """Makes the parser of one choice. None: all text is content."""
-    if not tools.callable:
-        return None
-    return partial(model.families.call_parser, tools.callable, parallel=tools.is_parallel)

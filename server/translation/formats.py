@@ -19,7 +19,7 @@ from schemas.formats import (
     TextFormat,
 )
 from schemas.sampling import SamplingFields
-from server.http.errors import conflicting, invalid, unsupported
+from server.http.errors import conflicting, invalid, missing, unsupported
 
 
 def output_format(request: SamplingFields) -> tuple[Grammar | None, str | None]:
@@ -46,11 +46,7 @@ def _response_format(value: ResponseFormat, name: str) -> Grammar:
         case JsonObjectFormat(schema=schema):
             return grammar.json_object() if schema is None else _json(schema, name)
         case JsonSchemaFormat(json_schema=None, schema=None):
-            raise InvalidRequest(
-                "Missing required parameter: 'response_format.json_schema'.",
-                param="response_format.json_schema",
-                code="missing_required_parameter",
-            )
+            raise missing("response_format.json_schema")
         case JsonSchemaFormat(json_schema=spec, schema=schema):
             schema = schema if spec is None else spec.schema
             is_strict = spec is not None and spec.strict is True

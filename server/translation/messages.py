@@ -36,9 +36,7 @@ def template_messages(messages: list[Message]) -> list[dict[str, Any]]:
     """Make null content empty, all parts text parts, and developer messages system ones.
 
     Agents replay what they got: a message of the assistant needs text, calls, reasoning, or at
-    least an empty list of calls.
-
-    Raises InvalidRequest naming the message, as ``messages[2].content``.
+    least an empty list of calls. Raises InvalidRequest naming the field: ``messages[2].content``.
     """
     return [_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
 
@@ -152,23 +150,13 @@ def plain_turns(
     """
     try:
         turns = _without_tools(messages, markup)
-        introduction = _introduction(tools, markup) if tools else ""
+        listed = "\n".join(_json(tool.get("function", tool)) for tool in tools)
     except RecursionError as error:
         raise InvalidRequest("messages are nested too deeply.", param="messages") from error
-    return _with_introduction(turns, introduction, takes_system=takes_system)
-
-
-def _introduction(tools: Sequence[Mapping[str, Any]], markup: CallMarkup) -> str:
-    listed = "\n".join(_json(tool.get("function", tool)) for tool in tools)
-    form = _calls_text([("FUNCTION", '{"ARGUMENT": VALUE}')], markup)
-    return _INTRODUCTION.format(tools=listed, form=form)
-
-
-def _with_introduction(
-    turns: list[TemplateMessage], introduction: str, *, takes_system: bool
-) -> list[TemplateMessage]:
-    if not introduction:
+    if not tools:
         return turns
+    form = _calls_text([("FUNCTION", '{"ARGUMENT": VALUE}')], markup)
+    introduction = _INTRODUCTION.format(tools=listed, form=form)
     role = "system" if takes_system else "user"
     if turns and turns[0]["role"] == role:
         first, *others = turns

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import Grammar
 from core.contract.info import EngineInfo
@@ -34,22 +32,19 @@ def sampling_params(
     ``GrammarCompiler.check``. ``shows_markup`` keeps special tokens in the text, because a parser
     looks for them.
     """
-    given = {**info.default_sampling, **_same_fields(request)}
+    size, stop, includes_stop = info.vocab_size, request.stop, request.include_stop_str_in_output
+    same = {name: getattr(request, name) for name in _SAME}
+    given = {**info.default_sampling, **{k: v for k, v in same.items() if v is not None}}
     translated = {
         "top_k": max(int(given.get("top_k", 0)), 0),
         "seed": None if request.seed == -1 else request.seed,
-        "logit_bias": _logit_bias(request.logit_bias, info.vocab_size),
-        "allowed_token_ids": _token_ids(
-            request.allowed_token_ids, "allowed_token_ids", info.vocab_size
-        ),
+        "logit_bias": _logit_bias(request.logit_bias, size),
+        "allowed_token_ids": _token_ids(request.allowed_token_ids, "allowed_token_ids", size),
         "bad_words_ids": _bad_words(request.bad_words, tokenizer),
-        "stop": _stop(request.stop),
-        "stop_token_ids": _token_ids(request.stop_token_ids, "stop_token_ids", info.vocab_size)
-        or (),
+        "stop": (stop,) if stop and isinstance(stop, str) else tuple(stop or ()),
+        "stop_token_ids": _token_ids(request.stop_token_ids, "stop_token_ids", size) or (),
         "include_stop_str_in_output": bool(
-            request.no_stop_trim
-            if request.include_stop_str_in_output is None
-            else request.include_stop_str_in_output
+            request.no_stop_trim if includes_stop is None else includes_stop
         ),
         "skip_special_tokens": request.skip_special_tokens is not False and not shows_markup,
         "prompt_logprobs": _prompt_logprobs(request, echo_logprobs),
@@ -71,20 +66,24 @@ _SAME = sorted(
 """Fields of both structs. llama.cpp's ``grammar`` is the text of one."""
 
 
-def _same_fields(request: SamplingFields) -> dict[str, Any]:
-    """The fields of a request that are fields of SamplingParams too, without missing ones."""
-    values = {name: getattr(request, name) for name in _SAME}
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _check_satisfiable(params: SamplingParams, eos_token_ids: tuple[int, ...]) -> None:
     """Raise InvalidRequest if a step may have no token left to sample.
 
     The check is conservative: it assumes that every bad word of allowed tokens is about to be
     completed, and that a grammar allows only one token.
     """
-    if params.grammar is not None:
-        _check_beside_grammar(params)
+    excluding = {
+        "allowed_token_ids": params.allowed_token_ids,
+        "bad_words": params.bad_words_ids,
+        "stop_token_ids": params.stop_token_ids and params.min_tokens,
+    }
+    for name, excludes in excluding.items():
+        if params.grammar is not None and excludes:
+            raise conflicting(
+                name,
+                f"{name} cannot be used with an output format or with these tools: together they "
+                "may leave no token.",
+            )
     if params.allowed_token_ids is None:
         return
     allowed = set(params.allowed_token_ids)
@@ -100,21 +99,6 @@ def _check_satisfiable(params: SamplingParams, eos_token_ids: tuple[int, ...]) -
         )
 
 
-def _check_beside_grammar(params: SamplingParams) -> None:
-    excluding = {
-        "allowed_token_ids": params.allowed_token_ids,
-        "bad_words": params.bad_words_ids,
-        "stop_token_ids": params.stop_token_ids and params.min_tokens,
-    }
-    for name, excludes in excluding.items():
-        if excludes:
-            raise conflicting(
-                name,
-                f"{name} cannot be used with an output format or with these tools: together they "
-                "may leave no token.",
-            )
-
-
 def _prompt_logprobs(request: SamplingFields, echoed: int | None) -> int | None:
     """Alternatives per prompt token: those requested, or more if an echo shows more."""
     wanted = request.prompt_logprobs
@@ -127,10 +111,6 @@ def _prompt_logprobs(request: SamplingFields, echoed: int | None) -> int | None:
     if request.stream:
         raise conflicting("prompt_logprobs", "prompt_logprobs cannot be streamed.")
     return max(wanted, echoed or 0)
-
-
-def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
-    return (stop,) if stop and isinstance(stop, str) else tuple(stop or ())
 
 
 def _logit_bias(bias: dict[str, float] | None, vocab_size: int) -> dict[int, float]:
@@ -161,9 +141,6 @@ def _bad_words(words: list[str] | None, tokenizer: Tokenizer) -> tuple[tuple[int
     ids = [tuple(tokenizer.encode(text, add_special_tokens=False)) for text in sorted(variants)]
     longest = max(map(len, ids), default=0)
     if longest > MAX_BAD_WORD_TOKENS:
-        raise InvalidRequest(
-            f"A word of bad_words has {longest} tokens; the limit is {MAX_BAD_WORD_TOKENS}.",
-            param="bad_words",
-            code="string_above_max_length",
-        )
+        message = f"A word of bad_words has {longest} tokens; the limit is {MAX_BAD_WORD_TOKENS}."
+        raise InvalidRequest(message, param="bad_words", code="string_above_max_length")
     return tuple(dict.fromkeys(word for word in ids if word))

@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import msgspec
-
-from core.contract.errors import ContextLengthExceeded, InvalidRequest
+from core.contract.errors import ContextLengthExceeded
 from core.contract.info import EngineInfo
 from core.text.tokenizer import Tokenizer
-from schemas.limits import MAX_TOKENIZED
-from schemas.messages import Message
 from schemas.sampling import SamplingFields
 from server.admission.pools import checkpoint
 from server.generation.model import ServedModel
@@ -93,33 +89,17 @@ def _long_part(
     return None
 
 
-def check_messages_size(messages: Sequence[Message] | None) -> None:
-    """Refuse a conversation that is too large to be tokenized only to be counted.
-
-    Such requests may exceed the context. Raises InvalidRequest.
-    """
-    size = len(msgspec.json.encode(messages))
-    if size > MAX_TOKENIZED:
-        raise InvalidRequest(
-            f"messages have {size} bytes; the limit is {MAX_TOKENIZED}.",
-            param="messages",
-            code="string_above_max_length",
-        )
-
-
 def answer_length(
     prompt: Sequence[int],
     max_tokens: int | None,
     info: EngineInfo,
     *,
     param: str,
-    default: int | None = None,
     is_clamped: bool = False,
 ) -> int:
     """Check the ids and the length of a prompt; returns the number of tokens to generate at most.
 
-    ``max_tokens`` None means ``default``, or less if the context is full before; without a
-    default it means all that fit. With ``is_clamped`` more than fits means all that fit.
+    ``max_tokens`` None means all that fit, and so does more than fits with ``is_clamped``.
     ``param`` is the field of the prompt. Raises InvalidRequest, ContextLengthExceeded.
     """
     num_tokens, most, noun = len(prompt), info.max_model_len, _noun(param)
@@ -133,7 +113,7 @@ def answer_length(
             f"{info.num_token_ids}.",
         )
     if max_tokens is None:
-        return room if default is None else min(room, default)
+        return room
     if max_tokens > room and not is_clamped:
         raise ContextLengthExceeded(
             f"This model's maximum context length is {most} tokens. However, you requested "

@@ -6,19 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from core.contract.errors import InvalidRequest
 from core.text.content_forms import joined
-from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest, Prompt
-from schemas.limits import MAX_PROMPTS
+from schemas.limits import MAX_PROMPTS, MAX_TOKENIZED
 from schemas.tokenize import TokenizeRequest
 from server.admission.pools import checkpoint
 from server.generation.model import ServedModel
 from server.http.decoding import check_nesting
 from server.http.errors import conflicting, invalid, unsupported
 from server.translation.messages import plain_turns, template_messages
-from server.translation.prompt_size import CheckSize, check_messages_size, size_check
+from server.translation.prompt_size import CheckSize, size_check
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,10 @@ def counted_prompt(
 ) -> list[int]:
     """As ``chat_prompt``, of a conversation that may exceed the context: nothing is generated."""
     check_nesting(request)
-    check_messages_size(request.messages)
+    size = len(msgspec.json.encode(request.messages))
+    if size > MAX_TOKENIZED:
+        message = f"messages have {size} bytes; the limit is {MAX_TOKENIZED}."
+        raise InvalidRequest(message, param="messages", code="string_above_max_length")
     return chat_prompt(request, model, tools=tools, check_size=lambda text: slice(0, len(text)))
 
 
@@ -105,17 +109,26 @@ def completion_prompts(request: CompletionRequest, model: ServedModel) -> list[T
         raise unsupported("suffix", "This model has no tokens to fill in the middle of a text.")
     given = "" if request.prompt is None else request.prompt
     if given in ([], [[]]):
-        raise _empty("prompt must not be empty.")
+        raise InvalidRequest("prompt must not be empty.", param="prompt", code="empty_array")
     check_size = size_check(request, model, param="prompt")
     prompts = [
         text_or_ids[check_size(text_or_ids)] if isinstance(text_or_ids, str) else text_or_ids
         for text_or_ids in split_prompts(given, "prompt")
     ]
-    if request.suffix and fim is not None:
-        after = _suffix_ids(request.suffix, len(prompts), request, model)
-        return [_fill_in_the_middle(prompt, after, fim, tokenizer) for prompt in prompts]
-    add_special_tokens = request.add_special_tokens is not False
-    return [_tokenize(prompt, tokenizer, add_special_tokens) for prompt in prompts]
+    after = _suffix_ids(request.suffix, len(prompts), request, model) if request.suffix else []
+    adds_special = request.add_special_tokens is not False and fim is None
+    tokenized: list[TokenizedPrompt] = []
+    for prompt in prompts:
+        checkpoint()
+        text = prompt if isinstance(prompt, str) else None
+        if isinstance(prompt, str):
+            ids = tokenizer.encode(prompt, add_special_tokens=adds_special)
+        else:
+            ids = _checked(prompt, tokenizer.vocab_size)
+        if fim is not None:  # prefix, suffix, middle: the order that code models are trained on
+            ids = [fim[0], *ids, fim[1], *after, fim[2]]
+        tokenized.append(TokenizedPrompt(ids or tokenizer.start_token_ids(), text))
+    return tokenized
 
 
 def _suffix_ids(
@@ -143,12 +156,16 @@ def truncate(
         return token_ids
     keep = max(room, 1) if wanted == -1 else wanted
     if keep == 0:
-        raise InvalidRequest(
-            "truncate_prompt_tokens must be -1 or above 0.",
-            param="truncate_prompt_tokens",
-            code="integer_below_min_value",
-        )
+        raise empty_truncation()
     return token_ids[:keep] if request.truncation_side == "right" else token_ids[-keep:]
+
+
+def empty_truncation() -> InvalidRequest:
+    """The error of ``truncate_prompt_tokens`` that leaves no prompt."""
+    field = "truncate_prompt_tokens"
+    return InvalidRequest(
+        f"{field} must be -1 or above 0.", param=field, code="integer_below_min_value"
+    )
 
 
 def _template_kwargs(request: ChatCompletionRequest | TokenizeRequest) -> dict[str, Any]:
@@ -169,48 +186,18 @@ def split_prompts(given: Prompt, field: str, noun: str = "prompts") -> list[str 
     if len({type(item) for item in given}) > 1:
         raise invalid(field, f"{field} must not mix texts and token ids.")
     if len(given) > MAX_PROMPTS:
-        raise InvalidRequest(
-            f"{field} must hold at most {MAX_PROMPTS} {noun}, not {len(given)}.",
-            param=field,
-            code="array_above_max_length",
-        )
+        message = f"{field} must hold at most {MAX_PROMPTS} {noun}, not {len(given)}."
+        raise InvalidRequest(message, param=field, code="array_above_max_length")
     return given  # type: ignore[return-value]
-
-
-def _tokenize(
-    prompt: str | list[int], tokenizer: Tokenizer, add_special_tokens: bool
-) -> TokenizedPrompt:
-    checkpoint()
-    if isinstance(prompt, str):
-        ids = tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
-        return TokenizedPrompt(ids or tokenizer.start_token_ids(), prompt)
-    return TokenizedPrompt(_checked(prompt, tokenizer.vocab_size))
 
 
 def _checked(token_ids: list[int], vocab_size: int) -> list[int]:
     if not token_ids:
-        raise _empty("prompt must not hold an empty list of token ids.")
+        message = "prompt must not hold an empty list of token ids."
+        raise InvalidRequest(message, param="prompt", code="empty_array")
     for token_id in token_ids:
         if not 0 <= token_id < vocab_size:
             raise invalid(
                 "prompt", f"prompt must hold token ids below {vocab_size}, not {token_id}."
             )
     return token_ids
-
-
-def _fill_in_the_middle(
-    prompt: str | list[int], after: list[int], fim: tuple[int, int, int], tokenizer: Tokenizer
-) -> TokenizedPrompt:
-    """Prefix, suffix, middle: the order that code models are trained on."""
-    checkpoint()
-    if isinstance(prompt, str):
-        before = tokenizer.encode(prompt, add_special_tokens=False)
-    else:
-        before = _checked(prompt, tokenizer.vocab_size)
-    prefix_id, suffix_id, middle_id = fim
-    ids = [prefix_id, *before, suffix_id, *after, middle_id]
-    return TokenizedPrompt(ids, prompt if isinstance(prompt, str) else None)
-
-
-def _empty(message: str) -> InvalidRequest:
-    return InvalidRequest(message, param="prompt", code="empty_array")

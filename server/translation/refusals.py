@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 
+from core.contract.errors import InvalidRequest
 from core.contract.params import SamplingParams
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.sampling import SamplingFields
+from server.http.decoding import check_nesting
 from server.http.errors import unsupported
 
 NeutralIf = Callable[[Any, SamplingFields], bool]
@@ -167,6 +169,15 @@ _TABLES: dict[type[msgspec.Struct], dict[str, Neutral]] = {
         "max_completion_tokens": (),
     },
 }
+
+
+def check_shared_fields(request: SamplingFields) -> None:
+    """Checks that need no model. Raises InvalidRequest."""
+    check_nesting(request)
+    if request.stream_options is not None and not request.stream:
+        raise InvalidRequest(
+            "stream_options is only allowed when stream is true.", param="stream_options"
+        )
 
 
 def refused_fields(request_type: type[msgspec.Struct]) -> dict[str, bool]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import msgspec
 
 from schemas.completions import CompletionRequest
-from server.generation.job import Job, NewGrammars
+from server.generation.job import Job, NewGrammars, new_job
 from server.generation.model import ServedModel
 from server.http.errors import conflicting
 from server.rendering.base import Envelope, Renderer
@@ -16,11 +15,7 @@ from server.translation.formats import output_format
 from server.translation.params import sampling_params
 from server.translation.prompt_size import answer_length
 from server.translation.prompts import TokenizedPrompt, completion_prompts, truncate
-from server.translation.refusals import refuse_unsupported
-from server.translation.shared_fields import check_shared_fields, new_job
-
-NewTextRenderer: TypeAlias = Callable[[Envelope, Sequence[TokenizedPrompt]], Renderer]
-"""Makes the renderer of one response."""
+from server.translation.refusals import check_shared_fields, refuse_unsupported
 
 
 def text_job(
@@ -28,36 +23,33 @@ def text_job(
     model: ServedModel,
     *,
     id_prefix: str,
-    new_renderer: NewTextRenderer,
+    new_renderer: Callable[[Envelope, Sequence[TokenizedPrompt]], Renderer],
     default_length: int | None,
     clamps_length: bool = False,
 ) -> Job:
     """Check the fields and tokenize the prompts. Raises InvalidRequest.
 
-    ``default_length`` is the limit of generated tokens unless there is one in the request. None:
-    until the context is full. With ``clamps_length`` the limit may be above what the context has
-    room for.
+    ``default_length`` is the limit of tokens of a request without one. None: until the context is
+    full. With ``clamps_length`` the limit may be above what the context has room for.
     """
     model.check_generates()
     _check_fields(request)
     wanted = default_length if request.max_tokens is None else request.max_tokens
-    is_unlimited = wanted in (None, -1)
-    prompts = _prompts(request, model, num_new=1 if is_unlimited else wanted or 0)
+    if wanted == -1:  # until the context is full
+        wanted = None
+    prompts = completion_prompts(request, model)
+    if request.truncate_prompt_tokens is not None:
+        room = model.info.max_model_len - (1 if wanted is None else wanted)
+        prompts = [TokenizedPrompt(truncate(one.token_ids, request, room=room)) for one in prompts]
     num_candidates = max(request.best_of or 1, request.n or 1)
     must_rank = num_candidates > (request.n or 1)
     new_grammars = NewGrammars(model.grammar_compiler)
     grammar, format_param = output_format(request)
     if grammar is not None:
         new_grammars.note(grammar, param=format_param)
+    is_clamped = clamps_length or request.max_tokens is None or model.settings.clamp_max_tokens
     max_tokens = [
-        answer_length(
-            prompt.token_ids,
-            None if is_unlimited else request.max_tokens,
-            model.info,
-            param="prompt",
-            default=None if is_unlimited else default_length,
-            is_clamped=clamps_length or model.settings.clamp_max_tokens,
-        )
+        answer_length(prompt.token_ids, wanted, model.info, param="prompt", is_clamped=is_clamped)
         for prompt in prompts
     ]
     params = sampling_params(
@@ -78,20 +70,8 @@ def text_job(
         num_choices=num_candidates,
         num_top=request.logprobs,
         new_grammars=new_grammars,
-        new_renderer=new_renderer,
-        options=prompts,
+        new_renderer=lambda envelope: new_renderer(envelope, prompts),
     )
-
-
-def _prompts(
-    request: CompletionRequest, model: ServedModel, *, num_new: int
-) -> list[TokenizedPrompt]:
-    """The prompts, cut so that ``num_new`` more tokens fit if the request says so."""
-    prompts = completion_prompts(request, model)
-    if request.truncate_prompt_tokens is None:
-        return prompts
-    room = model.info.max_model_len - num_new
-    return [TokenizedPrompt(truncate(prompt.token_ids, request, room=room)) for prompt in prompts]
 
 
 def _check_fields(request: CompletionRequest) -> None:

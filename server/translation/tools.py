@@ -29,7 +29,6 @@ from schemas.tools import (
     FunctionTool,
     FunctionToolChoice,
     Tool,
-    ToolChoice,
     ToolName,
 )
 from server.http.errors import conflicting, invalid, unsupported
@@ -82,11 +81,8 @@ def select_tools(request: ChatCompletionRequest) -> ToolSelection:
             chosen, must_call, is_named = [_named(functions, function.name)], True, True
         case AllowedToolsChoice(allowed_tools=allowed):
             if not allowed.tools:
-                raise InvalidRequest(
-                    "tool_choice.allowed_tools names no tools.",
-                    param="tool_choice",
-                    code="empty_array",
-                )
+                message = "tool_choice.allowed_tools names no tools."
+                raise InvalidRequest(message, param="tool_choice", code="empty_array")
             names = [
                 tool.function.name if isinstance(tool, FunctionToolChoice) else tool.custom.name
                 for tool in allowed.tools
@@ -155,16 +151,11 @@ def with_tools(request: ChatCompletionRequest) -> ChatCompletionRequest:
     for i, name in enumerate(names):
         if name in names[:i]:
             raise invalid(f"functions[{i}].name", f"The name '{name}' is given to more than one.")
-    tool_choice: ToolChoice | None
-    if isinstance(choice, ToolName):
-        if choice.name not in names:
-            raise invalid("function_call", f"'{choice.name[:64]}' is not among functions.")
-        tool_choice = FunctionToolChoice(function=choice)
-    else:
-        tool_choice = choice
+    if isinstance(choice, ToolName) and choice.name not in names:
+        raise invalid("function_call", f"'{choice.name[:64]}' is not among functions.")
     return msgspec.structs.replace(
         request,
         tools=[FunctionTool(function=function) for function in functions],
-        tool_choice=tool_choice,
+        tool_choice=FunctionToolChoice(function=choice) if isinstance(choice, ToolName) else choice,
         parallel_tool_calls=False,
     )

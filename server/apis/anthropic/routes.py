@@ -40,7 +40,7 @@ class MessagesController(Controller):
     ) -> Response[Any]:
         """Continue a conversation, in Anthropic's format."""
         serving.check_accepting(data.model)
-        return await answer(serving, ticket, translate_messages, data, priority=data.priority)
+        return await answer(serving, ticket, translate_messages, data)
 
     @post(
         "/count_tokens",

@@ -78,11 +78,7 @@ class ChatRenderer(EventRenderer):
         )
 
     def feed(self, index: int, output: StepOutput) -> bytes:
-        """Chunks for the new text, and the finish chunk at the end.
-
-        Log-probabilities and token ids go into the next chunk. What remains of them at the end
-        goes into the finish chunk.
-        """
+        """Chunks for the new text, and the finish chunk, with what was not sent, at the end."""
         choice = self._choices[index]
         if choice.template is not None and output.finish_reason is None:  # the last one has totals
             return choice.template.fill(output.text) if output.text else b""

@@ -1,19 +1,21 @@
-"""POST /v1/completions: the translation to a Job, in a worker thread, and its renderer."""
+"""POST /v1/completions and /generate: translations to a Job, in a worker thread, and renderers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import msgspec
 from msgspec import UNSET
 
 from core.contract.messages import StepOutput, TokenLogprob
 from schemas.completions import Completion, CompletionChoice, CompletionRequest
+from schemas.generate import GenerateRequest, GenerateResponse
 from schemas.logprobs import CompletionLogprobs
 from server.apis.openai.events import EventRenderer, stop_reason
 from server.generation.job import Job
 from server.generation.model import ServedModel
-from server.rendering.base import Envelope
+from server.rendering.base import Envelope, Renderer
 from server.rendering.logprobs import SLICE, completion_logprobs, encoded_list
 from server.translation.prompts import TokenizedPrompt
 from server.translation.text import text_job
@@ -44,18 +46,12 @@ class CompletionRenderer(EventRenderer):
             return b""
         self._begun.add(index)
         if self._only_text_differs and not is_first and output.finish_reason is None:
-            return self._filled(
-                index,
-                output.text,
-                lambda text: self._frame(
-                    self._choice(
-                        index,
-                        index,
-                        msgspec.structs.replace(output, text=text),
-                        with_prompt=False,
-                    )
-                ),
-            )
+
+            def frame_of(text: str) -> bytes:
+                part = msgspec.structs.replace(output, text=text)
+                return self._frame(self._choice(index, index, part, with_prompt=False))
+
+            return self._filled(index, output.text, frame_of)
         return self._frame(
             self._choice(index, index, output, with_prompt=is_first),
             warnings=UNSET if output.finish_reason is None else self._envelope.shown_warnings,
@@ -81,10 +77,9 @@ class CompletionRenderer(EventRenderer):
         )
 
     def weight(self, index: int, output: StepOutput) -> int:
-        is_first = index not in self._begun
-        echo = 0 if self._echoes is None else len(self._prompt(index))
-        ids = len(self._prompt(index)) if self._envelope.return_token_ids else 0
-        return super().weight(index, output) + ((echo + ids) // 8 if is_first else 0)
+        num_copies = (self._echoes is not None) + self._envelope.return_token_ids
+        prompt = () if index in self._begun else self._prompt(index)
+        return super().weight(index, output) + num_copies * len(prompt) // 8
 
     def _prompt(self, source: int) -> Sequence[int]:
         """The prompt of the engine's choice ``source``."""
@@ -142,13 +137,22 @@ def _mean_logprob(output: StepOutput) -> float:
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's default for ``max_tokens``."""
 
+DEFAULT_MAX_NEW_TOKENS = 64
+"""The default of ``/generate``."""
+
 
 def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
     """The job of a text completion. Raises InvalidRequest."""
 
     def new_renderer(envelope: Envelope, prompts: Sequence[TokenizedPrompt]) -> CompletionRenderer:
-        echoes = _echoes(request, model, prompts) if request.echo else None
+        echoes = [text_of(prompt) for prompt in prompts] if request.echo else None
         return CompletionRenderer(envelope, num_best=request.n or 1, echoes=echoes)
+
+    def text_of(prompt: TokenizedPrompt) -> str:
+        skip = request.skip_special_tokens is not False
+        if prompt.text is not None:  # given text is repeated verbatim
+            return prompt.text
+        return model.tokenizer.decode(prompt.token_ids, skip_special_tokens=skip)
 
     return text_job(
         request,
@@ -159,21 +163,47 @@ def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
     )
 
 
-def _echoes(
-    request: CompletionRequest, model: ServedModel, prompts: Sequence[TokenizedPrompt]
-) -> list[str]:
-    """The text of each prompt. Given text is repeated verbatim."""
-    skip = request.skip_special_tokens is not False
-    return [
-        model.tokenizer.decode(prompt.token_ids, skip_special_tokens=skip)
-        if prompt.text is None
-        else prompt.text
-        for prompt in prompts
-    ]
-
-
 def num_generations(request: CompletionRequest) -> int:
     """Choices of all prompts: one for a text or a list of token ids, else one for each element."""
     prompt = request.prompt
     is_one = not isinstance(prompt, list) or not prompt or isinstance(prompt[0], int)
     return (1 if is_one else len(prompt or ())) * max(request.best_of or 1, request.n or 1)
+
+
+class TextRenderer(Renderer):
+    """Streams raw UTF-8; the whole response is ``{"text": prompt + completion}``.
+
+    Raw text cannot express an error: the connection is cut, as the text is incomplete.
+    """
+
+    media_type: ClassVar[str] = "text/plain; charset=utf-8"
+
+    def __init__(self, prompt: str) -> None:
+        self._prompt = prompt
+
+    def feed(self, _index: int, output: StepOutput) -> bytes:
+        return output.text.encode()
+
+    def whole(self, outputs: Sequence[StepOutput]) -> bytes:
+        return msgspec.json.encode(GenerateResponse(text=self._prompt + outputs[0].text))
+
+
+def translate_generate(request: GenerateRequest, model: ServedModel) -> Job:
+    """The job of a text to continue. Raises InvalidRequest."""
+    completion = CompletionRequest(
+        prompt=request.prompt,
+        max_tokens=request.max_new_tokens,
+        temperature=0.0 if request.do_sample is False else request.temperature,
+        top_k=request.top_k,
+        top_p=request.top_p,
+        ignore_eos=request.stop_on_eos is False,
+        stream=request.stream,
+        priority=request.priority,
+    )
+    return text_job(
+        completion,
+        model,
+        id_prefix="gen-",
+        new_renderer=lambda _envelope, _prompts: TextRenderer(request.prompt),
+        default_length=DEFAULT_MAX_NEW_TOKENS,
+    )

@@ -1,12 +1,6 @@
-"""POST /v1/chat/completions.
+"""The routes of chat, text completions, models and tokens.
 
-POST /v1/completions.
-
-POST /generate: plain text in, plain text out.
-
-GET /v1/models and /v1/models/{id}.
-
-POST /tokenize and /detokenize, in vLLM's format.
+``/generate`` takes and answers plain text. ``/tokenize`` and ``/detokenize`` have vLLM's format.
 """
 
 from __future__ import annotations
@@ -14,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from litestar import Controller, MediaType, Response, get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from schemas.chat import ChatCompletion, ChatCompletionRequest
@@ -28,14 +21,12 @@ from schemas.tokenize import (
     TokenizeRequest,
     TokenizeResponse,
 )
-from server.admission.admission import Ticket
 from server.apis.openai.chat import translate_chat
-from server.apis.openai.completions import num_generations, translate_completion
-from server.apis.openai.generate import translate_generate
+from server.apis.openai.completions import num_generations, translate_completion, translate_generate
 from server.apis.openai.tokens import detokenize, tokenize
 from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
-from server.generation.serving import Serving
+from server.generation.serving import Serving, ServingDep, TicketDep
 from server.openapi.responses import returns, returns_or_streams
 from server.settings.settings import default_name
 
@@ -49,47 +40,25 @@ class ChatController(Controller):
         responses=returns_or_streams(ChatCompletion, ChatCompletionChunk, *TICKETED_ERRORS),
     )
     async def create(
-        self,
-        data: JSONBody[ChatCompletionRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
+        self, data: JSONBody[ChatCompletionRequest], serving: ServingDep, ticket: TicketDep
     ) -> Response[Any]:
         """Continue a conversation."""
         serving.check_accepting(data.model)
-        return await answer(
-            serving,
-            ticket,
-            translate_chat,
-            data,
-            num_generations=data.n or 1,
-            priority=data.priority,
-        )
+        return await answer(serving, ticket, translate_chat, data, num_generations=data.n or 1)
 
 
 class CompletionController(Controller):
     path = "/v1/completions"
     tags = ("Completions",)
 
-    @post(
-        status_code=200,
-        responses=returns_or_streams(Completion, Completion, *TICKETED_ERRORS),
-    )
+    @post(status_code=200, responses=returns_or_streams(Completion, Completion, *TICKETED_ERRORS))
     async def create(
-        self,
-        data: JSONBody[CompletionRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
+        self, data: JSONBody[CompletionRequest], serving: ServingDep, ticket: TicketDep
     ) -> Response[Any]:
         """Continue a text, or score it."""
         serving.check_accepting(data.model)
-        return await answer(
-            serving,
-            ticket,
-            translate_completion,
-            data,
-            num_generations=num_generations(data),
-            priority=data.priority,
-        )
+        count = num_generations(data)
+        return await answer(serving, ticket, translate_completion, data, num_generations=count)
 
 
 class GenerateController(Controller):
@@ -103,14 +72,11 @@ class GenerateController(Controller):
         ),
     )
     async def create(
-        self,
-        data: JSONBody[GenerateRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
+        self, data: JSONBody[GenerateRequest], serving: ServingDep, ticket: TicketDep
     ) -> Response[Any]:
         """Continue a text. Tokens are sampled unless ``do_sample`` is false."""
         serving.check_accepting()
-        return await answer(serving, ticket, translate_generate, data, priority=data.priority)
+        return await answer(serving, ticket, translate_generate, data)
 
 
 class ModelController(Controller):
@@ -118,13 +84,13 @@ class ModelController(Controller):
     tags = ("Models",)
 
     @get(sync_to_thread=False, responses=returns(ModelList, 500, 503))
-    def list_models(self, serving: NamedDependency[Serving]) -> ModelList:
+    def list_models(self, serving: ServingDep) -> ModelList:
         """List the ids of the served model."""
         names = serving.settings.served_model_names
         return ModelList(data=[_model(serving, name) for name in names])
 
     @get("/{model_id:path}", sync_to_thread=False, responses=returns(Model, 404, 500, 503))
-    def retrieve(self, model_id: FromPath[str], serving: NamedDependency[Serving]) -> Model:
+    def retrieve(self, model_id: FromPath[str], serving: ServingDep) -> Model:
         """Describe a model. Its id may contain slashes, encoded or not."""
         name = str(model_id).removeprefix("/")
         serving.check_model(name)
@@ -153,10 +119,7 @@ class TokenController(Controller):
         responses=returns(TokenizeResponse, *TICKETED_ERRORS),
     )
     async def tokenize(
-        self,
-        data: JSONBody[TokenizeRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
+        self, data: JSONBody[TokenizeRequest], serving: ServingDep, ticket: TicketDep
     ) -> Response[bytes]:
         """Token ids of a text, or of a conversation as the chat template renders it."""
         serving.check_accepting(data.model)
@@ -170,10 +133,7 @@ class TokenController(Controller):
         responses=returns(DetokenizeResponse, *TICKETED_ERRORS),
     )
     async def detokenize(
-        self,
-        data: JSONBody[DetokenizeRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
+        self, data: JSONBody[DetokenizeRequest], serving: ServingDep, ticket: TicketDep
     ) -> Response[bytes]:
         """Text of token ids, special tokens included."""
         serving.check_accepting(data.model)

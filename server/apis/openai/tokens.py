@@ -18,7 +18,14 @@ from server.translation.prompts import counted_prompt
 
 def tokenize(request: TokenizeRequest, model: ServedModel) -> bytes:
     """Encode a text, or render and encode a conversation. Raises InvalidRequest."""
-    tokens = _token_ids(request, model)
+    if (request.prompt is None) == (request.messages is None):
+        raise conflicting("prompt", "Exactly one of prompt and messages must be given.")
+    if request.prompt is not None:
+        adds_special = request.add_special_tokens is not False
+        tokens = model.tokenizer.encode(request.prompt, add_special_tokens=adds_special)
+    else:
+        tools = [msgspec.to_builtins(tool) for tool in request.tools or ()]
+        tokens = counted_prompt(request, model, tools)
     return msgspec.json.encode(
         TokenizeResponse(
             count=len(tokens),
@@ -38,14 +45,3 @@ def detokenize(request: DetokenizeRequest, model: ServedModel) -> bytes:
         raise invalid("tokens", f"tokens must be token ids below {vocab_size}.")
     text = model.tokenizer.decode(request.tokens, skip_special_tokens=False)
     return msgspec.json.encode(DetokenizeResponse(prompt=text))
-
-
-def _token_ids(request: TokenizeRequest, model: ServedModel) -> list[int]:
-    if (request.prompt is None) == (request.messages is None):
-        raise conflicting("prompt", "Exactly one of prompt and messages must be given.")
-    if request.prompt is not None:
-        return model.tokenizer.encode(
-            request.prompt, add_special_tokens=request.add_special_tokens is not False
-        )
-    tools = [msgspec.to_builtins(tool) for tool in request.tools or ()]
-    return counted_prompt(request, model, tools)

@@ -13,17 +13,10 @@ from core.contract.errors import InvalidRequest
 from core.contract.info import PoolingInfo
 from schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, InputUsage
 from server.admission.pools import checkpoint
-from server.apis.pooling.job import (
-    VectorRenderer,
-    Vectors,
-    fitting,
-    pooling_job,
-    pooling_of,
-    text_ids,
-)
+from server.apis.pooling.job import NOTHING, VectorRenderer, Vectors, fitting, pooling_of, text_ids
 from server.generation.job import Job
 from server.generation.model import ServedModel
-from server.http.errors import invalid, unsupported
+from server.http.errors import invalid, unsupported, wrong_task
 from server.translation.prompts import split_prompts
 
 
@@ -73,28 +66,37 @@ def translate_embeddings(
     """
     pooling = pooling_of(model)
     if pooling.task != "embed":
-        raise InvalidRequest(
-            "This model scores pairs of texts; it makes no embeddings.",
-            param="model",
-            code="unsupported_task",
-        )
+        raise wrong_task("This model scores pairs of texts; it makes no embeddings.")
     _check_size(request.dimensions, pooling)
     before, given = _prompt_text(request.prompt_name, pooling), request.input
     if not given or (isinstance(given, list) and ("" in given or [] in given)):
         raise InvalidRequest(f"{field} must not be empty.", param=field, code="empty_array")
     items = split_prompts(given, field, noun="inputs")
-    prompts = [
-        _tokens(item, before, request, model, f"{field}[{i}]" if len(items) > 1 else field)
-        for i, item in enumerate(items)
-    ]
+    truncate, size = request.truncate_prompt_tokens, model.info.num_token_ids
+    prompts: list[list[int]] = []
+    for i, item in enumerate(items):
+        checkpoint()
+        param = f"{field}[{i}]" if len(items) > 1 else field
+        if isinstance(item, str):
+            ids = text_ids(item, model, truncate, param=param, before=before)
+        else:  # ids are used as they are
+            ids = fitting(item, model, truncate, param=param)
+        if not 0 <= min(ids) <= max(ids) < size:
+            raise invalid(param, f"{param} must hold token ids below {size}.")
+        prompts.append(ids)
     renderer = new_renderer(
         model=model.name,
         size=request.dimensions,
         is_normalized=pooling.is_normalized,
         is_base64=request.encoding_format == "base64",
     )
-    id_ = f"embd-{uuid4().hex}"
-    return pooling_job(prompts, renderer, response_id=id_, priority=request.priority)
+    return Job(
+        id=f"embd-{uuid4().hex}",
+        prompts=prompts,
+        params=[NOTHING] * len(prompts),
+        priority=request.priority or 0,
+        renderer=renderer,
+    )
 
 
 def _check_size(wanted: int | None, pooling: PoolingInfo) -> None:
@@ -125,18 +127,3 @@ def _prompt_text(name: str | None, pooling: PoolingInfo) -> str:
             "prompt_name", f"This model has no prompt of the name '{name[:64]}'; it has {known}."
         )
     return pooling.prompts[name]
-
-
-def _tokens(
-    item: str | list[int], before: str, request: EmbeddingRequest, model: ServedModel, param: str
-) -> list[int]:
-    """Ids are used as they are. Texts begin with ``before`` and get the tokenizer's tokens."""
-    checkpoint()
-    truncate, info = request.truncate_prompt_tokens, model.info
-    if isinstance(item, str):
-        ids = text_ids(item, model, truncate, param=param, before=before)
-    else:
-        ids = fitting(item, model, truncate, param=param)
-    if not 0 <= min(ids) <= max(ids) < info.num_token_ids:
-        raise invalid(param, f"{param} must hold token ids below {info.num_token_ids}.")
-    return ids

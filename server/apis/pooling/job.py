@@ -1,4 +1,4 @@
-"""What embeddings and scores share: the model's facts, inputs, the Job and the renderer."""
+"""What embeddings and scores share: the model's facts, inputs and the renderer."""
 
 from __future__ import annotations
 
@@ -10,32 +10,28 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from core.contract.errors import InvalidRequest
 from core.contract.info import PoolingInfo
 from core.contract.messages import StepOutput
 from core.contract.params import SamplingParams
 from core.text.message_template import encode_shown, end_of_shown
 from schemas.completions import CompletionRequest
 from schemas.embeddings import InputUsage
-from server.generation.job import Job
 from server.generation.model import ServedModel
-from server.http.errors import invalid
+from server.http.errors import invalid, wrong_task
 from server.rendering.base import Renderer
 from server.translation.prompt_size import prompt_exceeds, size_check
+from server.translation.prompts import empty_truncation
 
 Vectors = npt.NDArray[np.float32]
 
-_NOTHING = SamplingParams(max_tokens=0)
+NOTHING = SamplingParams(max_tokens=0)
+"""The parameters of a prompt to which nothing is generated."""
 
 
 def pooling_of(model: ServedModel) -> PoolingInfo:
     """The facts of a model that does not generate. Raises InvalidRequest for one that does."""
     if model.info.pooling is None:
-        raise InvalidRequest(
-            "This model generates text. It makes no embeddings and scores nothing.",
-            param="model",
-            code="unsupported_task",
-        )
+        raise wrong_task("This model generates text. It makes no embeddings and scores nothing.")
     return model.info.pooling
 
 
@@ -82,11 +78,7 @@ def fitting(
     ``end``. A prompt has one token at least: a model computes nothing of none.
     """
     if truncate == 0:
-        raise InvalidRequest(
-            "truncate_prompt_tokens must be -1 or above 0.",
-            param="truncate_prompt_tokens",
-            code="integer_below_min_value",
-        )
+        raise empty_truncation()
     if not ids:
         raise invalid(param, f"{param} is a text without tokens.")
     most = model.info.max_model_len
@@ -100,27 +92,6 @@ def fitting(
     while num_last < min(len(last), kept) and last[-num_last - 1] == ids[-num_last - 1]:
         num_last += 1
     return ids[: kept - num_last] + ids[len(ids) - num_last :]
-
-
-def pooling_job(
-    prompts: Sequence[Sequence[int]],
-    renderer: Renderer,
-    *,
-    response_id: str,
-    priority: int | None,
-    second_text_starts: Sequence[int] = (),
-) -> Job:
-    """One request for each prompt. ``second_text_starts`` are those of pairs."""
-    return Job(
-        id=response_id,
-        prompts=prompts,
-        params=[_NOTHING] * len(prompts),
-        is_streamed=False,
-        stream_interval=0,
-        priority=priority or 0,
-        renderer=renderer,
-        second_text_starts=second_text_starts,
-    )
 
 
 class VectorRenderer(Renderer):

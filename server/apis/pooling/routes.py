@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from litestar import Controller, Response, post
-from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
 from schemas.embeddings import EmbeddingList, EmbeddingRequest
 from schemas.scores import Ranking, RerankRequest, ScoreList, ScoreRequest
-from server.admission.admission import Ticket
 from server.apis.pooling.embeddings import translate_embeddings
 from server.apis.pooling.scores import translate_rerank, translate_score
 from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
-from server.generation.serving import Serving
+from server.generation.serving import ServingDep, TicketDep
 from server.openapi.responses import returns
 
 
@@ -25,36 +23,27 @@ class PoolingController(Controller):
 
     @post("/embeddings", status_code=200, responses=returns(EmbeddingList, *TICKETED_ERRORS))
     async def embed(
-        self,
-        data: JSONBody[EmbeddingRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
+        self, data: JSONBody[EmbeddingRequest], serving: ServingDep, ticket: TicketDep
     ) -> Response[Any]:
         """Turn texts into vectors."""
         serving.check_accepting(data.model)
-        return await answer(serving, ticket, translate_embeddings, data, priority=data.priority)
+        return await answer(serving, ticket, translate_embeddings, data)
 
     @post("/rerank", status_code=200, responses=returns(Ranking, *TICKETED_ERRORS))
     async def rerank(
-        self,
-        data: JSONBody[RerankRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
+        self, data: JSONBody[RerankRequest], serving: ServingDep, ticket: TicketDep
     ) -> Response[Any]:
         """Order documents by how well they answer a query."""
         serving.check_accepting(data.model)
-        return await answer(serving, ticket, translate_rerank, data, priority=data.priority)
+        return await answer(serving, ticket, translate_rerank, data)
 
     @post("/score", status_code=200, responses=returns(ScoreList, *TICKETED_ERRORS))
     async def score(
-        self,
-        data: JSONBody[ScoreRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
+        self, data: JSONBody[ScoreRequest], serving: ServingDep, ticket: TicketDep
     ) -> Response[Any]:
         """Score pairs of texts."""
         serving.check_accepting(data.model)
-        return await answer(serving, ticket, translate_score, data, priority=data.priority)
+        return await answer(serving, ticket, translate_score, data)
 
 
 ROUTES: tuple[type[Controller], ...] = (PoolingController,)

@@ -7,7 +7,7 @@ cosine of the angle between the two vectors.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -17,18 +17,18 @@ import numpy as np
 from msgspec import UNSET
 
 from core.contract.errors import InvalidRequest
-from core.contract.info import MessageTemplate, PoolingInfo
+from core.contract.info import PoolingInfo
 from core.text.message_template import encode_shown, end_of_shown
 from schemas.embeddings import InputUsage
 from schemas.limits import MAX_PROMPTS
 from schemas.scores import RankedDocument, Ranking, RerankRequest, Score, ScoreList, ScoreRequest
 from server.admission.pools import checkpoint
 from server.apis.pooling.job import (
+    NOTHING,
     VectorRenderer,
     Vectors,
     checked_size,
     fitting,
-    pooling_job,
     pooling_of,
     text_ids,
 )
@@ -36,23 +36,40 @@ from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.errors import invalid, unsupported
 
-ToScores = Callable[[Vectors], list[float]]
-"""From the engine's vectors to one score for each pair."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankingRenderer(VectorRenderer):
-    """Shows the ``top_n`` best of ``documents``, with their texts or without."""
+class PairRenderer(VectorRenderer):
+    """Base of renderers of scores.
+
+    ``num_first`` is None for a cross-encoder. Vectors of an embedding model are those of
+    ``_single_texts``: ``num_first`` first texts, one for all of the others or one for each.
+    """
 
     id: str
     model: str
-    to_scores: ToScores
+    num_first: int | None
+
+    def scores(self, vectors: Vectors) -> list[float]:
+        """A score for each pair, of vectors [num_prompts, size]."""
+        if self.num_first is None:
+            found = vectors[:, 0]
+        else:
+            unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            found = (unit[: self.num_first] * unit[self.num_first :]).sum(axis=1)
+        scores: list[float] = found.tolist()
+        return scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingRenderer(PairRenderer):
+    """Shows the ``top_n`` best of ``documents``, with their texts or without."""
+
     documents: Sequence[str]
     top_n: int
     shows_documents: bool
 
     def _response(self, vectors: Vectors, usage: InputUsage) -> Ranking:
-        scores = self.to_scores(vectors)
+        scores = self.scores(vectors)
         best = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.top_n]
         results = [
             RankedDocument(
@@ -65,14 +82,9 @@ class RankingRenderer(VectorRenderer):
         return Ranking(id=self.id, model=self.model, results=results, usage=usage)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreRenderer(VectorRenderer):
-    id: str
-    model: str
-    to_scores: ToScores
-
+class ScoreRenderer(PairRenderer):
     def _response(self, vectors: Vectors, usage: InputUsage) -> ScoreList:
-        data = [Score(index=i, score=score) for i, score in enumerate(self.to_scores(vectors))]
+        data = [Score(index=i, score=score) for i, score in enumerate(self.scores(vectors))]
         return ScoreList(
             id=self.id, created=int(time.time()), model=self.model, data=data, usage=usage
         )
@@ -96,13 +108,13 @@ def translate_rerank(request: RerankRequest, model: ServedModel) -> Job:
     renderer = RankingRenderer(
         id=f"rerank-{uuid4().hex}",
         model=model.name,
-        to_scores=_to_scores(pooling, num_first=1),
+        num_first=1 if pooling.task == "embed" else None,
         documents=documents,
         top_n=request.top_n or len(documents),
         shows_documents=request.return_documents is not False,
     )
     query = GivenTexts("query", [request.query])
-    return _job(query, GivenTexts("documents", documents), request, model, pooling, renderer)
+    return _job(query, GivenTexts("documents", documents), request, model, renderer)
 
 
 def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
@@ -115,14 +127,9 @@ def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
             "text_1",
             f"text_1 has {len(first)} texts and text_2 {len(second)}: it must be one, or as many.",
         )
-    renderer = ScoreRenderer(
-        id=f"score-{uuid4().hex}",
-        model=model.name,
-        to_scores=_to_scores(pooling, num_first=len(first)),
-    )
-    return _job(
-        GivenTexts("text_1", first), GivenTexts("text_2", second), request, model, pooling, renderer
-    )
+    num_first = len(first) if pooling.task == "embed" else None
+    renderer = ScoreRenderer(id=f"score-{uuid4().hex}", model=model.name, num_first=num_first)
+    return _job(GivenTexts("text_1", first), GivenTexts("text_2", second), request, model, renderer)
 
 
 def _job(
@@ -130,22 +137,21 @@ def _job(
     second: GivenTexts,
     request: RerankRequest | ScoreRequest,
     model: ServedModel,
-    pooling: PoolingInfo,
-    renderer: RankingRenderer | ScoreRenderer,
+    renderer: PairRenderer,
 ) -> Job:
+    pooling, truncate = pooling_of(model), request.truncate_prompt_tokens
     instruction = _instruction(request, pooling)
     starts: list[int] = []
     if pooling.task == "embed":
-        prompts = _single_texts(first, second, model, request.truncate_prompt_tokens)
+        prompts = _single_texts(first, second, model, truncate)
     else:
-        prompts, starts = _pairs(
-            first, second, model, request.truncate_prompt_tokens, pooling.template, instruction
-        )
-    return pooling_job(
-        prompts,
-        renderer,
-        response_id=renderer.id,
-        priority=request.priority,
+        prompts, starts = _pairs(first, second, model, truncate, instruction)
+    return Job(
+        id=renderer.id,
+        prompts=prompts,
+        params=[NOTHING] * len(prompts),
+        priority=request.priority or 0,
+        renderer=renderer,
         second_text_starts=starts,
     )
 
@@ -172,14 +178,14 @@ def _pairs(
     second: GivenTexts,
     model: ServedModel,
     truncate: int | None,
-    template: MessageTemplate | None,
     instruction: str,
 ) -> tuple[list[list[int]], list[int]]:
     """The ids of each pair, and where its second text starts unless a template shows the pair.
 
     Without a template the instruction begins the first text, which is tokenized once for all pairs.
     """
-    tokenizer, end = model.tokenizer, None
+    tokenizer, template, end = model.tokenizer, pooling_of(model).template, None
+    most = model.settings.max_queued_prompt_tokens  # of all prompts together
     prompts: list[list[int]] = []
     starts: list[int] = []
     if template is None:
@@ -197,7 +203,13 @@ def _pairs(
             else:
                 num_tokens = len(encode_shown(tokenizer, template, (part, ""), instruction))
             num_copies = len(second.texts) if len(first.texts) == 1 else 1
-            _check_copies(num_tokens, num_copies, model, first.param(i))
+            if num_tokens * num_copies > most:
+                param = first.param(i)
+                raise invalid(
+                    param,
+                    f"{param} has {num_tokens} tokens in each of {num_copies} pairs; the server "
+                    f"takes at most {most} together.",
+                )
         other = checked_size(text, model, truncate, param=second.param(i))
         if template is None:
             ids, start = beginning.with_second(other)
@@ -208,50 +220,17 @@ def _pairs(
     return prompts, starts
 
 
-def _check_copies(num_tokens: int, num_copies: int, model: ServedModel, param: str) -> None:
-    """Refuse a text whose copies have more tokens than all prompts may have."""
-    most = model.settings.max_queued_prompt_tokens
-    if num_tokens * num_copies > most:
-        raise invalid(
-            param,
-            f"{param} has {num_tokens} tokens in each of {num_copies} pairs; the server takes at "
-            f"most {most} together.",
-        )
-
-
 def _single_texts(
     first: GivenTexts, second: GivenTexts, model: ServedModel, truncate: int | None
 ) -> list[list[int]]:
     """The ids of each text, the first ones first."""
     num_texts = len(first.texts) + len(second.texts)
     if num_texts > MAX_PROMPTS + 1:
-        raise InvalidRequest(
-            f"There are {num_texts} texts; the limit is {MAX_PROMPTS + 1}.",
-            param=second.field,
-            code="array_above_max_length",
-        )
+        message = f"There are {num_texts} texts; the limit is {MAX_PROMPTS + 1}."
+        raise InvalidRequest(message, param=second.field, code="array_above_max_length")
     prompts: list[list[int]] = []
     for given in (first, second):
         for i, text in enumerate(given.texts):
             checkpoint()
             prompts.append(text_ids(text, model, truncate, param=given.param(i)))
     return prompts
-
-
-def _to_scores(pooling: PoolingInfo, *, num_first: int) -> ToScores:
-    """From ``vectors``, [num_prompts, size], to a score for each pair.
-
-    A cross-encoder's vector is the score of a pair. An embedding model's are those of
-    ``_single_texts``: ``num_first`` first texts, one for all of the others or one for each.
-    """
-
-    def own(vectors: Vectors) -> list[float]:
-        scores: list[float] = vectors[:, 0].tolist()
-        return scores
-
-    def cosines(vectors: Vectors) -> list[float]:
-        unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        scores: list[float] = (unit[:num_first] * unit[num_first:]).sum(axis=1).tolist()
-        return scores
-
-    return own if pooling.task == "score" else cosines

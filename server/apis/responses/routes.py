@@ -55,7 +55,7 @@ class ResponsesController(Controller):
         limit = serving.settings.max_body_size
         ticket.stored_found(shelf.num_stored_bytes(data, limit))
         translate = partial(translate_response, shelf=shelf)
-        return await answer(serving, ticket, translate, data, priority=data.priority)
+        return await answer(serving, ticket, translate, data)
 
 
 AnyRequest = Request[Any, Any, Any]

@@ -8,7 +8,7 @@ import pytest
 from core.contract.errors import GenerationFailed
 from core.text.tokenizer import Tokenizer
 from server.apis.openai.chat import ChatRenderer
-from server.apis.openai.generate import TextRenderer
+from server.apis.openai.completions import TextRenderer
 from server.bridge.stream import BUFFERED_OUTPUTS
 from server.generation.answer import HEAVY, WRITE_SIZE, StreamAnswer, WholeAnswer
 from server.http import sse

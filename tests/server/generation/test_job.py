@@ -1,5 +1,5 @@
 from core.contract.params import SamplingParams
-from server.apis.openai.generate import TextRenderer
+from server.apis.openai.completions import TextRenderer
 from server.generation.job import Job
 from server.tenants.tenant import Tenant
 

@@ -6,11 +6,10 @@ from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.generate import GenerateRequest
 from server.apis.openai.chat import translate_chat
-from server.apis.openai.completions import translate_completion
-from server.apis.openai.generate import translate_generate
+from server.apis.openai.completions import translate_completion, translate_generate
 from server.generation.model import ServedModel
 from server.settings.settings import Settings
-from server.translation.shared_fields import check_shared_fields
+from server.translation.refusals import check_shared_fields
 from tests.support.engines import loaded
 from tests.support.tokenizers import byte_level
 

@@ -12,7 +12,8 @@ from core.contract.errors import InvalidRequest
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from server.apis.openai import completions, routes
-from server.translation import chat, formats, params, prompts, shared_fields, text, tools
+from server.generation.job import new_job
+from server.translation import chat, formats, params, prompts, text, tools
 from server.translation.refusals import refuse_unsupported, refused_fields
 from tests.support.each import each
 
@@ -39,7 +40,7 @@ WITHOUT_EFFECT = {
     # choice of an implementation
     "guided_decoding_backend",
 }
-SHARED = [routes, params, prompts.truncate, shared_fields]
+SHARED = [routes, params, prompts.truncate, new_job]
 READERS = {
     ChatCompletionRequest: [
         chat,

@@ -226,7 +226,7 @@ class TestCount:
         assert count(messages=[{"role": "user", "content": "x y " * 2000}]) > 512
 
     def test_texts_have_a_limit(self, count, monkeypatch):
-        monkeypatch.setattr("server.translation.prompt_size.MAX_TOKENIZED", 100)
+        monkeypatch.setattr("server.translation.prompts.MAX_TOKENIZED", 100)
         with pytest.raises(InvalidRequest) as caught:
             count(messages=[{"role": "user", "content": "x" * 100}])
         assert caught.value.param == "messages"

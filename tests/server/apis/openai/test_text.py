@@ -1,4 +1,4 @@
-from server.apis.openai.generate import TextRenderer
+from server.apis.openai.completions import TextRenderer
 from tests.support.engines import last, out
 
 

@@ -59,7 +59,7 @@ EAST, NORTH = (2.0, 0.0), (0.0, 3.0)
 def test_one_text_belongs_to_all_others_and_several_to_one_each(embedder, first, vectors, scores):
     job = translate_score(ScoreRequest(text_1=first, text_2=["c", "d"]), embedder)
     assert len(job.prompts) == len(vectors)
-    assert job.renderer.to_scores(np.array(vectors)) == scores
+    assert job.renderer.scores(np.array(vectors)) == scores
 
 
 def test_the_texts_of_an_embedding_model_have_a_limit(embedder):
