@@ -11,15 +11,12 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from server.cli.chat.client import ChatClient, Ending
-from server.cli.chat.errors import ChatError
+from server.cli.chat.client import ChatClient, ChatError, Ending
 from server.cli.chat.flags import ChatSettings
 from server.cli.chat.terminal import PlainScreen, Prompt
 
 
 class TerminalMessage(msgspec.Struct, frozen=True):
-    """A turn."""
-
     role: Literal["user", "assistant"]
     content: str
 
@@ -152,17 +149,14 @@ class Chat:
                 if line is None or line.strip() == "/quit":
                     return
                 try:
-                    self._take(line)
+                    if line.startswith("/"):
+                        name, _, rest = line[1:].partition(" ")
+                        self._obey(name.strip(), rest.strip())
+                    elif line.strip():
+                        self._ask(line.strip())
                 except ChatError as error:
                     self.has_failed = True
                     self._screen.error(str(error))
-
-    def _take(self, line: str) -> None:
-        if line.startswith("/"):
-            name, _, rest = line[1:].partition(" ")
-            self._obey(name.strip(), rest.strip())
-        elif line.strip():
-            self._ask(line.strip())
 
     def _obey(self, name: str, rest: str) -> None:
         match name:

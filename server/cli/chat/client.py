@@ -9,10 +9,24 @@ from typing import Any
 import httpx
 import msgspec
 
-from server.cli.chat.errors import ChatError, KeyRefusedError, StartError
-
 CONNECT_TIMEOUT = 10.0
 """Seconds. An answer may take any time: the server sends comments while it waits."""
+
+
+class ChatError(Exception):
+    """The server cannot be reached, refuses a request, or breaks an answer off."""
+
+
+class StartError(ChatError):
+    """There is nobody to talk to. ``code`` is the exit code; a private server has said why."""
+
+    def __init__(self, message: str, code: int = 2) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class KeyRefusedError(StartError):
+    """There is a server, and it wants another key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +93,6 @@ class ChatClient:
             raise StartError(f"{base_url} is not the URL of a server: {error}") from error
 
     def close(self) -> None:
-        """Close its connections."""
         self._http.close()
 
     def served_model(self) -> str:

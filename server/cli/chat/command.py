@@ -11,22 +11,15 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from server.cli.chat.chat import Chat
-from server.cli.chat.client import ChatClient
-from server.cli.chat.errors import KeyRefusedError, StartError
+from server.cli.chat.client import ChatClient, KeyRefusedError, StartError
 from server.cli.chat.flags import PASSED_ON, ChatSettings
 from server.cli.chat.markdown import visible
 from server.cli.chat.terminal import MarkdownScreen, PlainScreen, Prompt
 from server.settings.flags import ENV_PREFIX
 
-STOP_TIMEOUT = 10.0
-"""Seconds in which the server may end by itself."""
-
-
-DEFAULT_URL = "http://127.0.0.1:8000/v1"
-"""The address of ``roseinfer serve`` without flags."""
-
-INTERRUPTED = 130
-"""The exit code after Ctrl-C while the chat starts: 128 and the signal's number."""
+STOP_TIMEOUT = 10.0  # seconds in which the server may end by itself
+DEFAULT_URL = "http://127.0.0.1:8000/v1"  # of ``roseinfer serve`` without flags
+INTERRUPTED = 128 + signal.SIGINT  # the exit code after Ctrl-C while the chat starts
 
 
 def run(settings: ChatSettings) -> int:

@@ -15,8 +15,7 @@ from rich.live import Live
 from rich.markdown import Markdown
 from rich.segment import Segment, Segments
 
-REDRAW_INTERVAL = 0.08
-"""Seconds between two drawings of the last block."""
+REDRAW_INTERVAL = 0.08  # seconds between two drawings of the last block
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
 """HTML is text: a terminal shows none, and tags that a model writes must not vanish."""

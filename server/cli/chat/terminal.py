@@ -13,12 +13,8 @@ from rich.console import Console
 
 from server.cli.chat.markdown import MarkdownStream, visible
 
-MAX_HISTORY = 1000
-"""Lines that the history file keeps."""
-
-QUOTE = '"""'
-"""Begins and ends a message of several lines."""
-
+MAX_HISTORY = 1000  # lines that the history file keeps
+QUOTE = '"""'  # begins and ends a message of several lines
 ASK, MORE = ">>> ", "... "
 
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
@@ -86,7 +82,7 @@ class Prompt:
 
 
 class PlainScreen:
-    """Writes answers as they come to stdout, one at a time. Notes and errors go to stderr.
+    """Writes thinking and answers to stdout as they come, notes and errors to stderr.
 
     ``is_terminal`` removes control characters from answers; a pipe gets them as they are. Thinking
     is left out of a pipe.
@@ -99,13 +95,11 @@ class PlainScreen:
         self._last = "\n"
 
     def thinking(self, text: str) -> None:
-        """Show a piece of the thinking before an answer."""
         if self._is_terminal:
             self._write(("" if self._is_thinking else _DIM) + visible(text))
             self._is_thinking = True
 
     def text(self, text: str) -> None:
-        """Show a piece of an answer."""
         self._end_thinking()
         self._write(visible(text) if self._is_terminal else text)
 
@@ -116,11 +110,9 @@ class PlainScreen:
             self._write("\n")
 
     def note(self, text: str) -> None:
-        """Say something about the chat."""
         print(visible(text), file=sys.stderr, flush=True)
 
     def error(self, text: str) -> None:
-        """Say what went wrong, in one line."""
         print(f"roseinfer: {visible(text)}", file=sys.stderr, flush=True)
 
     def _end_thinking(self) -> None:

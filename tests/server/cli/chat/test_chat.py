@@ -11,8 +11,7 @@ import pytest
 
 from server.cli.chat import command
 from server.cli.chat.chat import Chat, ChatSpeed
-from server.cli.chat.client import ChatClient, Ending
-from server.cli.chat.errors import ChatError, StartError
+from server.cli.chat.client import ChatClient, ChatError, Ending, StartError
 from server.cli.chat.flags import ChatSettings
 from server.cli.chat.terminal import PlainScreen, Prompt
 
