@@ -71,7 +71,7 @@ def _run(settings: AnySettings) -> int:
         case RouteSettings():
             return run_route(settings)
         case ChatSettings():
-            from server.cli.chat import command as chat  # noqa: PLC0415
+            from server.cli.chat import chat  # noqa: PLC0415
 
             return chat.run(settings)
     for sig in (signal.SIGTERM, signal.SIGINT):

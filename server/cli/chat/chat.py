@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -11,9 +13,12 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from server.cli.chat.client import ChatClient, ChatError, Ending
+from server.cli.chat.client import ChatClient, ChatError, Ending, StartError, connected
 from server.cli.chat.flags import ChatSettings
-from server.cli.chat.terminal import PlainScreen, Prompt
+from server.cli.chat.markdown import visible
+from server.cli.chat.terminal import MarkdownScreen, PlainScreen, Prompt
+
+INTERRUPTED = 128 + signal.SIGINT  # the exit code after Ctrl-C while the chat starts
 
 
 class TerminalMessage(msgspec.Struct, frozen=True):
@@ -224,3 +229,28 @@ def _path(text: str, command: str) -> Path:
     if not text:
         raise ChatError(f"name a file: /{command} FILE")
     return Path(text).expanduser()
+
+
+def run(settings: ChatSettings) -> int:
+    """Chat until the input ends; return the exit code.
+
+    It is 1 if an answer or a command failed where the input is no terminal, 2 if there is no
+    server, and that of a private server that ended before it was ready.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    is_terminal = sys.stdout.isatty()
+    is_plain = settings.plain or not is_terminal
+    screen = PlainScreen(is_terminal=is_terminal) if is_plain else MarkdownScreen()
+    prompt = Prompt()
+    try:
+        with connected(settings) as (client, model, where):
+            if prompt.is_terminal:
+                screen.note(f"{model} {where}. /help lists the commands.")
+            chat = Chat(settings, client, model, prompt, screen)
+            chat.run()
+    except StartError as error:
+        print(f"roseinfer: {visible(str(error))}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 1 if chat.has_failed and not prompt.is_terminal else 0

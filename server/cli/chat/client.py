@@ -1,16 +1,27 @@
-"""ChatClient: asks a server for answers, piece by piece."""
+"""ChatClient: asks a server for answers, piece by piece; the private server of a chat."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import msgspec
 
+from server.cli.chat.flags import PASSED_ON, ChatSettings
+from server.settings.flags import ENV_PREFIX
+
 CONNECT_TIMEOUT = 10.0
 """Seconds. An answer may take any time: the server sends comments while it waits."""
+
+STOP_TIMEOUT = 10.0  # seconds in which a private server may end by itself
+DEFAULT_URL = "http://127.0.0.1:8000/v1"  # of ``roseinfer serve`` without flags
 
 
 class ChatError(Exception):
@@ -180,3 +191,74 @@ def _text(error: Any) -> str:
 
 def _reason(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+@contextmanager
+def connected(settings: ChatSettings) -> Iterator[tuple[ChatClient, str, str]]:
+    """A client, the model to talk to, and where it is, in words. Raises StartError."""
+    url = settings.base_url
+    if url is None and settings.model is None and not settings.serve and answers_at(DEFAULT_URL):
+        url = DEFAULT_URL
+    if url is not None:
+        with closing(ChatClient(url, settings.api_key)) as client:
+            yield client, settings.model or client.served_model(), f"at {url}"
+        return
+    with (
+        _private_server(settings.model, settings.serve) as path,
+        closing(ChatClient("http://localhost/v1", path=path)) as client,
+    ):
+        yield client, client.served_model(), "on a private server"
+
+
+@contextmanager
+def _private_server(model: str | None, flags: tuple[str, ...]) -> Iterator[str]:
+    """``roseinfer serve`` on a Unix socket in a folder that only this user can enter: its path.
+
+    It has a session of its own, so that Ctrl-C in the terminal reaches the chat alone, and it ends
+    with this process, whichever way that ends. Its progress bar goes to stderr. Raises StartError
+    if it ends before it serves; it has said why.
+    """
+    with tempfile.TemporaryDirectory(
+        prefix="roseinfer-chat-", ignore_cleanup_errors=True
+    ) as folder:
+        path = f"{folder}/socket"
+        arguments = [] if model is None else [model]
+        arguments += ["--uds", path, "--log-level", "warning", *flags]
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in PASSED_ON or not name.startswith(ENV_PREFIX)
+        }
+        with subprocess.Popen(  # noqa: S603 - this program
+            [sys.executable, "-m", "server.cli.with_parent", str(os.getpid()), *arguments],
+            env=kept,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                if not any(line.startswith("Serving ") for line in process.stdout or ()):
+                    code = process.wait()
+                    message = f"the private server ended with code {code}"
+                    raise StartError(message, code=code if code > 0 else 1)
+                yield path
+            finally:
+                process.terminate()
+                try:
+                    process.wait(STOP_TIMEOUT)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+def answers_at(url: str) -> bool:
+    """Whether a server lists models there, with or without a key."""
+    try:
+        with closing(ChatClient(url)) as client:
+            client.served_model()
+    except KeyRefusedError:
+        return True
+    except StartError:
+        return False
+    return True
