@@ -81,7 +81,7 @@ KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
 
 
 def token_in(name: bytes, value: bytes) -> bytes:
-    """The key in one of KEY_HEADERS; empty if there is none."""
+    """The key in a header; empty if there is none."""
     if name == b"x-api-key":
         return value.strip()
     scheme, _, token = value.partition(b" ")

@@ -35,11 +35,8 @@ def tenant_of(scope: Any) -> Tenant:
 
 
 LOCAL = Tenant("local")  # everyone behind a Unix socket
-UNKNOWN = Tenant("unknown")
-"""Everyone whose address a trusted proxy reports in a form that is not an IP address."""
-
-PREFIX_LENGTH = 64
-"""Bits of an IPv6 address that name its owner: a single client usually has all addresses below."""
+UNKNOWN = Tenant("unknown")  # whose address a trusted proxy reports, but not as an IP address
+PREFIX_LENGTH = 64  # bits of an IPv6 address; one client usually has all addresses with the same
 
 
 def tenant_at(client: tuple[str, int] | None) -> Tenant:
