@@ -21,9 +21,8 @@ from server.http.errors import CUT_KEY, ERROR_KEY
 from server.http.ignored_fields import ignored_header, ignored_names
 from server.http.paths import METHOD_KEY
 from server.observe.log import FINISHED
-from server.observe.record import CLIENT_LEFT
 from server.observe.stalls import StallWatch
-from server.observe.trace import SCOPE_KEY, Trace
+from server.observe.trace import CLIENT_LEFT, SCOPE_KEY, Trace
 
 logger = logging.getLogger("roseinfer.access")
 

@@ -12,8 +12,7 @@ import msgspec
 
 from core.histogram import POWERS, Histogram
 from schemas.records import RequestRecord
-from server.observe.record import record_of
-from server.observe.trace import Trace
+from server.observe.trace import Trace, record_of
 from server.tenants.shelves import Shelves
 
 REQUEST_SECONDS = (
