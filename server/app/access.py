@@ -46,7 +46,7 @@ async def keys_lifespan(settings: Settings, keys: Keys, _app: object) -> AsyncIt
 def _reload(settings: Settings, path: str, keys: Keys) -> None:
     """Runs on the event loop, so it opens no pipe: that waits for a writer."""
     try:
-        keys.replace(_api_keys(settings, KeyFile.read_regular(path)))
+        keys.replace(_api_keys(settings, KeyFile.read(path, waits=False)))
     except KeyFileError as error:
         logger.warning("the API keys stay as they were: %s", error)
     else:

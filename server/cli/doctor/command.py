@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -56,16 +56,11 @@ def run(settings: DoctorSettings) -> int:
     if settings.json:
         report = {"ok": not problems, "findings": findings}
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    elif problems:
+        print(f"\nA server would not start: see {', '.join(problems)}.")
     else:
-        print(f"\n{verdict(problems)}")
+        print("\nA server would start.")
     return 1 if problems else 0
-
-
-def verdict(problems: Sequence[str]) -> str:
-    """The last line of the report, of the names of what would stop a start."""
-    if not problems:
-        return "A server would start."
-    return f"A server would not start: see {', '.join(problems)}."
 
 
 def examine(settings: DoctorSettings) -> Iterator[Finding]:
