@@ -17,10 +17,7 @@ SWITCH_INTERVAL = 0.0005  # seconds after which the core thread releases the GIL
 
 
 def set_up_server(settings: Settings) -> None:
-    """Prepare the process of one server, before torch is imported.
-
-    ``roseinfer serve`` and a replica of Ray Serve begin with it.
-    """
+    """Prepare the process of a server or of a replica, before torch is imported."""
     heap.collect_rarely()  # until the model is loaded
     set_up(settings.log_level, settings.log_format)
     sys.setswitchinterval(SWITCH_INTERVAL)

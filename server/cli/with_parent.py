@@ -12,13 +12,12 @@ import sys
 
 from server.cli.main import main
 
-_SET_PARENT_DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 if __name__ == "__main__":
     if sys.platform == "linux":  # elsewhere the server outlives a parent that is killed
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != int(sys.argv[1]):  # it ended before
             raise SystemExit(0)
     main(["serve", *sys.argv[2:]])

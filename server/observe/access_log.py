@@ -27,9 +27,7 @@ from server.observe.trace import CLIENT_LEFT, SCOPE_KEY, Trace
 logger = logging.getLogger("roseinfer.access")
 
 SHOWN_FROM = 0.05  # milliseconds; shorter phases are left out of a line of text
-
-_UNSAID = ("error", "prompt", "text")
-"""Fields of a record that may contain texts of clients: they are not logged."""
+_UNSAID = ("error", "prompt", "text")  # may contain texts of clients, which are not logged
 
 
 class AccessLine:
@@ -111,9 +109,7 @@ def _ending(record: RequestRecord) -> str:
     return words if record.error_code in (None, "client_left") else f"{words} {record.error_code}"
 
 
-_ACCEPTED = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-"""Ids of clients that are safe in a header and in a log."""
-
+_ACCEPTED = re.compile(rb"[A-Za-z0-9._-]{1,128}")  # ids that are safe in a header and in a log
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """W3C's trace context: version, trace, span, flags."""
 

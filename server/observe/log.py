@@ -61,13 +61,10 @@ class RequestTotals:
 logger = logging.getLogger("roseinfer.server")
 
 MAX_BYTES = 64 * 2**20  # of all kept records together, texts included
-MAX_TEXT_SHARE = 8
-"""A record whose texts are larger than this part of all bytes is kept without them."""
-
+MAX_TEXT_SHARE = 8  # a record whose texts are larger than this part of that is kept without them
 RECORD_SIZE = 2048  # bytes that a record costs at most, besides texts
 
-RecordListener: TypeAlias = Callable[[RequestRecord], None]
-"""Called on the event loop with each request that has ended."""
+RecordListener: TypeAlias = Callable[[RequestRecord], None]  # called on the event loop
 
 
 class RequestLog:

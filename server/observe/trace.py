@@ -1,7 +1,4 @@
-"""Trace: what is known of one request while it is served. record_of: its record, made of that.
-
-A record is made for every request, so that is lean.
-"""
+"""Trace: what is known of one request while it is served. record_of: its record, made of that."""
 
 from __future__ import annotations
 
@@ -34,13 +31,11 @@ class Trace:
     path: str = ""
     key: str = ""
     request_id: str = ""
-    traceparent: str | None = None
-    """The client's span that this request is a part of, in W3C's form."""
+    traceparent: str | None = None  # the client's span that this is a part of, in W3C's form
     clock: Callable[[], float] = time.perf_counter  # the engine's clock
     started_at: float = field(default_factory=time.time)  # unix seconds of ``start``
     seconds: dict[str, float] = field(default_factory=dict)  # seconds of the phases that have ended
-    recorder: Callable[[Trace], RequestRecord] | None = None
-    """Makes the record at the end, if the request is to have one."""
+    recorder: Callable[[Trace], RequestRecord] | None = None  # makes a record at the end, if any
     status: int | None = None
     is_complete: bool = False  # whether the last byte was sent
     has_left: bool = False  # whether the client has left before that
@@ -106,8 +101,7 @@ class Texts:
     """Prompt and answer of one request, for an operator who wants them kept."""
 
     def __init__(self) -> None:
-        self.prompt = ""
-        """The prompts as the model saw them."""
+        self.prompt = ""  # the prompts as the model saw them
         self._choices: dict[int, list[str]] = {}
 
     @property
@@ -207,6 +201,7 @@ def _sum_of(works: Sequence[Work | None], choices_per_prompt: int) -> tuple[Work
 
 
 def record_of(trace: Trace, model: str, *, now: float, has_ended: bool) -> RequestRecord:
+    """The record of a request so far. It is made for every request, so it is lean."""
     stream, texts, engine = trace.stream, trace.texts, None
     works: Sequence[Work | None] = () if stream is None else stream.works()
     if trace.submitted_at is not None:

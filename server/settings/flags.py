@@ -31,8 +31,8 @@ class Flag:
     """``--name VALUE``. Its default is that of the settings field ``dest``.
 
     ``unset`` says what happens without the flag where the field's default does not say it; the
-    option is None then. ``aliases`` are further names, which do the same. ``named`` fills in
-    ``name`` and ``dest``.
+    option is None then. ``aliases`` are names in the program that roseinfer descends from, which do
+    the same. ``named`` fills in ``name`` and ``dest``.
     """
 
     help: str

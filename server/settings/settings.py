@@ -144,10 +144,7 @@ def settings_of(options: dict[str, Any]) -> Settings:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to a server that listens on ``host``.
-
-    Resolves a name. An empty host is every address.
-    """
+    """Whether only this machine can reach ``host``. Resolves a name; an empty one is every one."""
     if not host:
         return False
     try:

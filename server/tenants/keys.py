@@ -76,8 +76,7 @@ class Keys:
         return hashlib.blake2b(text.encode(), key=self._secret, digest_size=16).hexdigest()
 
 
-KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
-"""Headers that may contain a key: OpenAI's and Anthropic's."""
+KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})  # OpenAI's and Anthropic's
 
 
 def token_in(name: bytes, value: bytes) -> bytes:

@@ -29,15 +29,14 @@ class ChatError(Exception):
 
 
 class StartError(ChatError):
-    """There is nobody to talk to. ``code`` is the exit code; a private server has said why."""
+    """There is nobody to talk to. ``code`` is the exit code; a private server has said why.
 
-    def __init__(self, message: str, code: int = 2) -> None:
+    ``wants_key``: there is a server, and it wants another key.
+    """
+
+    def __init__(self, message: str, code: int = 2, *, wants_key: bool = False) -> None:
         super().__init__(message)
-        self.code = code
-
-
-class KeyRefusedError(StartError):
-    """There is a server, and it wants another key."""
+        self.code, self.wants_key = code, wants_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +106,14 @@ class ChatClient:
         self._http.close()
 
     def served_model(self) -> str:
-        """Return the first model that the server lists.
-
-        Raises StartError, which is a KeyRefusedError if the server answers 401.
-        """
+        """The first model that the server lists. Raises StartError."""
         try:
             reply = self._http.get("models", timeout=CONNECT_TIMEOUT)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise StartError(f"cannot reach {self.base_url}: {_reason(error)}") from error
         if reply.status_code != 200:
-            kind = KeyRefusedError if reply.status_code == 401 else StartError
-            raise kind(f"{self.base_url}/models: {_message(reply)}")
+            message = f"{self.base_url}/models: {_message(reply)}"
+            raise StartError(message, wants_key=reply.status_code == 401)
         try:
             return msgspec.json.decode(reply.content, type=_Models).data[0].id
         except (msgspec.MsgspecError, IndexError):
@@ -257,8 +253,6 @@ def answers_at(url: str) -> bool:
     try:
         with closing(ChatClient(url)) as client:
             client.served_model()
-    except KeyRefusedError:
-        return True
-    except StartError:
-        return False
+    except StartError as error:
+        return error.wants_key
     return True

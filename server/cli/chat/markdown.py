@@ -1,8 +1,4 @@
-"""Markdown on a terminal, while it comes.
-
-Blocks that are complete are printed once and for all. Only the last one is drawn again, so a long
-answer costs no more than its last block, and what has scrolled away stays as it is.
-"""
+"""Markdown on a terminal, while it comes: complete blocks stay, only the last is drawn again."""
 
 from __future__ import annotations
 

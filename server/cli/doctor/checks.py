@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal
@@ -129,13 +130,10 @@ def disk(environ: dict[str, str] | None = None) -> Finding:
 def port(settings: Settings) -> Finding:
     """Listen as the server would, and stop at once."""
     try:
-        endpoint = open_endpoint(settings)
+        with closing(open_endpoint(settings)) as endpoint:
+            return Finding("port", "ok", f"{endpoint.url} is free")
     except ListenError as error:
         return Finding("port", "problem", str(error))
-    try:
-        return Finding("port", "ok", f"{endpoint.url} is free")
-    finally:
-        endpoint.close()
 
 
 def connections(settings: Settings) -> Finding:
