@@ -15,8 +15,7 @@ import msgspec
 
 from server.cli.chat.client import ChatClient, ChatError, Ending, StartError, connected
 from server.cli.chat.flags import ChatSettings
-from server.cli.chat.markdown import visible
-from server.cli.chat.terminal import MarkdownScreen, PlainScreen, Prompt
+from server.cli.chat.terminal import MarkdownScreen, PlainScreen, Prompt, visible
 
 INTERRUPTED = 128 + signal.SIGINT  # the exit code after Ctrl-C while the chat starts
 
