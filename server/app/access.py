@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from server.settings.key_file import ApiKey, KeyFile, KeyFileError, can_others_read
 from server.settings.settings import Settings, is_loopback
-from server.tenants.keys import Keys
+from server.tenants.tenant import Keys
 
 logger = logging.getLogger("roseinfer.server")
 
