@@ -38,7 +38,6 @@ __all__ = ["build_parser", "exit_process", "parse_command"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the program and exit with its code."""
     for sig in (signal.SIGTERM, signal.SIGINT):  # until the server installs its own handlers
         signal.signal(sig, _exit_cleanly)
     exit_process(_run(parse_command(sys.argv[1:] if argv is None else argv)))
@@ -52,7 +51,6 @@ def parse_command(argv: Sequence[str], environ: Mapping[str, str] = os.environ) 
 
 
 def build_parser(environ: Mapping[str, str] = os.environ) -> FlagParser:
-    """Return the parser of the whole command line."""
     program, commands = new_program()
     add_serve_command(commands, environ)
     add_route_command(commands, environ)
@@ -104,7 +102,6 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
 
 
 def run_route(settings: RouteSettings) -> int:
-    """Route; return the exit code."""
     set_up(settings.server.log_level, settings.server.log_format, computes=False)
     from server.router import run as router  # noqa: PLC0415 - imports an HTTP server
 

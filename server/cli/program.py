@@ -46,8 +46,7 @@ def set_up(log_level: str, log_format: str = "text", *, computes: bool = True) -
 def exit_process(code: int) -> NoReturn:
     """Exit without finalizing the interpreter.
 
-    Everything has been stopped by now, or is stuck in a long call. Finalizing would wait for a
-    core thread that is still in a step, and let libraries that leak at exit print warnings.
+    That would wait for a core thread in a step, and let libraries that leak print warnings.
     """
     logging.shutdown()
     sys.stdout.flush()
@@ -64,10 +63,7 @@ _CONTROLS = {
 
 
 class SafeFormatter(logging.Formatter):
-    """Escapes control characters, so that no text of a client can begin a line of the log.
-
-    Lines of a traceback are indented.
-    """
+    """Escapes control characters: no text of a client can begin a line. Indents tracebacks."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         return super().formatMessage(record).translate(_CONTROLS)
@@ -78,10 +74,7 @@ class SafeFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line, in ASCII.
-
-    What a message's ``fields()`` returns stands beside time, level and logger.
-    """
+    """One JSON object a line, in ASCII: time, level, logger, the message or its ``fields()``."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

@@ -29,10 +29,7 @@ BAR_WIDTH = 36
 
 
 def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
-    """Serve until a signal or a failure and return the exit code. Main thread only.
-
-    ``set_up_server`` has prepared the process. ``load`` replaces the loader of ``settings.model``.
-    """
+    """Serve until a signal or a failure; return the exit code. Main thread, after set_up_server."""
     try:
         endpoint = open_endpoint(settings)
     except ListenError as error:
@@ -67,11 +64,7 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
 
 
 class StartUp:
-    """The start of one server. Main thread only, but for ``load``.
-
-    On a terminal, a bar on stderr shows how far the load is. Log lines appear above it; a thread of
-    rich draws it.
-    """
+    """The start of one server, with a bar on a terminal. Main thread only, but for ``load``."""
 
     def __init__(self, settings: Settings, load: Callable[[], Loaded] | None) -> None:
         """``load`` replaces the loader of ``settings.model``."""
@@ -91,7 +84,6 @@ class StartUp:
             return load_model(self._settings.model, self._settings.engine)
 
     def begin(self, endpoint: Endpoint) -> None:
-        """Say where the server listens, and show the bar."""
         print(f"Listening on {endpoint.url}, loading {self._settings.model_name} ...", flush=True)
         if not sys.stderr.isatty():
             return
@@ -109,7 +101,6 @@ class StartUp:
         _log_to(sys.stderr)  # which rich has replaced
 
     def ready(self, endpoint: Endpoint, model: ServedModel) -> None:
-        """Say what is served."""
         self.end()
         ends = [*map(model.tokenizer.token_text, model.info.eos_token_ids)]
         announce(
@@ -185,7 +176,6 @@ def announce(
 def facts_of(
     settings: Settings, url: str, info: EngineInfo, *, ends: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
-    """The rows of the table: a name and its value."""
     facts = [
         ("model", ", ".join(settings.served_model_names)),
         ("dtype", f"{info.dtype} on {info.device}"),

@@ -119,10 +119,7 @@ def with_trace(
     stalls: Callable[[], StallWatch],
     clock: Callable[[], float] = time.perf_counter,
 ) -> ASGIApp:
-    """Wrap ``app``, inside ``with_paths``. ``clock`` times the requests.
-
-    A client's own id is used if it is safe. 404s of no route get an id too.
-    """
+    """Wrap ``app``, inside ``with_paths``. ``clock`` times the requests, also those of no route."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:

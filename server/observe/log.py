@@ -81,7 +81,6 @@ class RequestLog:
         self._listeners: list[RecordListener] = [self.totals]
 
     def listen(self, listener: RecordListener) -> None:
-        """Call ``listener`` with each record from now on."""
         self._listeners.append(listener)
 
     def begin(self, trace: Trace) -> None:

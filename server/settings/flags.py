@@ -48,7 +48,6 @@ class Flag:
 
     @property
     def spelling(self) -> str:
-        """The flag with its value, as in ``--help``."""
         if self.is_positional:
             return self.name.upper()
         return f"--{self.name} {self.shown_metavar}".rstrip()
@@ -217,7 +216,6 @@ def is_yes(text: str) -> bool:
 
 
 def variable(name: str) -> str:
-    """Return the environment variable of a flag."""
     return ENV_PREFIX + name.replace("-", "_").upper()
 
 

@@ -40,10 +40,7 @@ class _Page(Collector):
 
 
 def render(values: MetricValues, *, model_name: str) -> bytes:
-    """Return the page. Any thread; it takes milliseconds.
-
-    ``model_name`` is a label of the metrics with vLLM's names.
-    """
+    """The page; ``model_name`` labels vLLM's metrics. Any thread; it takes milliseconds."""
     return generate_latest(_Page(values, model_name))
 
 

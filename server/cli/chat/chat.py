@@ -122,8 +122,6 @@ with three quotes, and end it with three. A space before a slash sends it."""
 
 
 class Chat:
-    """One conversation with one model."""
-
     def __init__(
         self,
         settings: ChatSettings,
@@ -142,7 +140,6 @@ class Chat:
         self.has_failed = False  # an answer or a command
 
     def run(self) -> None:
-        """Answer until the input ends."""
         with self._prompt.kept_history():
             while True:
                 try:

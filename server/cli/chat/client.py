@@ -29,10 +29,7 @@ class ChatError(Exception):
 
 
 class StartError(ChatError):
-    """There is nobody to talk to. ``code`` is the exit code; a private server has said why.
-
-    ``wants_key``: there is a server, and it wants another key.
-    """
+    """There is nobody to talk to, or a server that wants another key. ``code`` is the exit code."""
 
     def __init__(self, message: str, code: int = 2, *, wants_key: bool = False) -> None:
         super().__init__(message)
@@ -210,9 +207,8 @@ def connected(settings: ChatSettings) -> Iterator[tuple[ChatClient, str, str]]:
 def _private_server(model: str | None, flags: tuple[str, ...]) -> Iterator[str]:
     """``roseinfer serve`` on a Unix socket in a folder that only this user can enter: its path.
 
-    It has a session of its own, so that Ctrl-C in the terminal reaches the chat alone, and it ends
-    with this process, whichever way that ends. Its progress bar goes to stderr. Raises StartError
-    if it ends before it serves; it has said why.
+    It has a session of its own, so that Ctrl-C reaches the chat alone, and ends with this process,
+    whichever way that ends. Raises StartError if it ends before it serves; it has said why.
     """
     with tempfile.TemporaryDirectory(
         prefix="roseinfer-chat-", ignore_cleanup_errors=True

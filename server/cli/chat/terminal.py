@@ -98,8 +98,7 @@ def visible(text: str) -> str:
 class PlainScreen:
     """Writes thinking and answers to stdout as they come, notes and errors to stderr.
 
-    ``is_terminal`` removes control characters from answers; a pipe gets them as they are. Thinking
-    is left out of a pipe.
+    A pipe gets the control characters of answers, and no thinking.
     """
 
     def __init__(self, *, is_terminal: bool, out: TextIO | None = None) -> None:
@@ -224,8 +223,6 @@ class _Text(Markdown):
 
 
 class MarkdownScreen(PlainScreen):
-    """Draws answers as Markdown on a terminal."""
-
     def __init__(self) -> None:
         super().__init__(is_terminal=True)
         self._console = Console(highlight=False)

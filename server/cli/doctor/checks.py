@@ -27,10 +27,7 @@ LITTLE_DISK = 5 * 10**9
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of a check. A ``problem`` would stop a start.
-
-    ``advice`` says what to change, ``details`` are lines below the text.
-    """
+    """The result of a check. A ``problem`` would stop a start; ``advice`` says what to change."""
 
     name: str
     state: Literal["ok", "note", "problem"]
@@ -53,7 +50,6 @@ def python() -> Finding:
 
 
 def packages(name: str = "roseinfer") -> Finding:
-    """Compare the packages that are installed with the requirements of ``name``."""
     try:
         needed = [Requirement(text) for text in requires(name) or ()]
     except PackageNotFoundError:

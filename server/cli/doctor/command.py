@@ -18,8 +18,6 @@ _STYLES = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
 class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The server to check, and the form of the report."""
-
     serve: Settings
     json: bool = False
 
@@ -91,7 +89,6 @@ def examine(settings: DoctorSettings) -> Iterator[Finding]:
 
 
 def _show(finding: Finding) -> None:
-    """Print a finding: its state in colour on a terminal, its advice below."""
     if sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415 - only for a terminal
         from rich.text import Text  # noqa: PLC0415
