@@ -75,14 +75,6 @@ class _Chunk(msgspec.Struct):
     error: Any = None
 
 
-class _Model(msgspec.Struct):
-    id: str
-
-
-class _Models(msgspec.Struct):
-    data: list[_Model]
-
-
 class ChatClient:
     """Requests to one server. ``path`` is that of its Unix socket, if it listens on one."""
 
@@ -112,9 +104,10 @@ class ChatClient:
             message = f"{self.base_url}/models: {_message(reply)}"
             raise StartError(message, wants_key=reply.status_code == 401)
         try:
-            return msgspec.json.decode(reply.content, type=_Models).data[0].id
-        except (msgspec.MsgspecError, IndexError):
+            model: str = msgspec.json.decode(reply.content)["data"][0]["id"]
+        except (msgspec.MsgspecError, LookupError, TypeError):
             raise StartError(f"{self.base_url}/models lists no model") from None
+        return model
 
     def answer(self, body: dict[str, Any], ending: Ending) -> Generator[Piece]:
         """Yield the pieces of an answer as they come. Raises ChatError.
