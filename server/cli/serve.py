@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from core.contract.info import EngineInfo, PoolingInfo
@@ -102,10 +102,8 @@ class StartUp:
 
     def ready(self, endpoint: Endpoint, model: ServedModel) -> None:
         self.end()
-        ends = [*map(model.tokenizer.token_text, model.info.eos_token_ids)]
-        announce(
-            self._settings, endpoint, model.info, takes_messages=model.takes_messages, ends=ends
-        )
+        ends = ", ".join(map(model.tokenizer.token_text, model.info.eos_token_ids))
+        announce(self._settings, endpoint, model.info, ends, takes_messages=model.takes_messages)
 
     def end(self) -> None:
         """Remove the bar. Idempotent."""
@@ -147,21 +145,16 @@ def _log_to(stream: Any) -> None:
 
 
 def announce(
-    settings: Settings,
-    endpoint: Endpoint,
-    info: EngineInfo,
-    *,
-    takes_messages: bool,
-    ends: Sequence[str] = (),
+    settings: Settings, endpoint: Endpoint, info: EngineInfo, ends: str, *, takes_messages: bool
 ) -> None:
     """Print what is served, where, and an example. ``ends`` are the tokens that end an answer."""
     if sys.stdout.isatty():
-        _print_table(facts_of(settings, endpoint.url, info, ends=ends))
+        _print_table(facts_of(settings, endpoint.url, info, ends))
     else:
         room = f", room for {info.num_kv_tokens} in the cache"
         if info.pooling is not None:
             room = f", {pooling}" if (pooling := _pooling(info.pooling)) else ""
-        end = f", ends at {', '.join(ends)}" if ends else ""
+        end = f", ends at {ends}" if ends else ""
         print(
             f"Serving {settings.model_name}: {info.dtype} on {info.device}, {info.path.name}, "
             f"context {info.max_model_len} tokens{room}{end}."
@@ -174,29 +167,23 @@ def announce(
 
 
 def facts_of(
-    settings: Settings, url: str, info: EngineInfo, *, ends: Sequence[str] = ()
+    settings: Settings, url: str, info: EngineInfo, ends: str = ""
 ) -> list[tuple[str, str]]:
-    facts = [
-        ("model", ", ".join(settings.served_model_names)),
-        ("dtype", f"{info.dtype} on {info.device}"),
-        ("context", f"{info.max_model_len:,} tokens"),
-    ]
-    if info.pooling is None:
-        facts.append(("cache", f"{info.num_kv_tokens:,} tokens"))
-    elif info.pooling.poolings:
-        facts.append(("vectors", _pooling(info.pooling)))
-    if ends:
-        facts.append(("ends at", ", ".join(ends)))
-    facts += [
-        ("threads", f"{info.num_threads}"),
-        ("path", f"{info.path}"),
-        ("kernels", info.computation),
-        ("URL", url if settings.uds else f"{url}/v1"),
-        ("keys", _keys(settings)),
-    ]
-    if settings.ui and settings.uds is None:
-        facts.append(("page", f"{url}/"))
-    return facts
+    facts = {
+        "model": ", ".join(settings.served_model_names),
+        "dtype": f"{info.dtype} on {info.device}",
+        "context": f"{info.max_model_len:,} tokens",
+        "cache": f"{info.num_kv_tokens:,} tokens" if info.pooling is None else "",
+        "vectors": "" if info.pooling is None else _pooling(info.pooling),
+        "ends at": ends,
+        "threads": f"{info.num_threads}",
+        "path": f"{info.path}",
+        "kernels": info.computation,
+        "URL": url if settings.uds else f"{url}/v1",
+        "keys": _keys(settings),
+        "page": f"{url}/" if settings.ui and settings.uds is None else "",
+    }
+    return [(name, value) for name, value in facts.items() if value]
 
 
 def _pooling(pooling: PoolingInfo) -> str:
