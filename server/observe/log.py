@@ -42,9 +42,7 @@ class RequestTotals:
     def __call__(self, record: RequestRecord) -> None:
         status = "" if record.status is None else str(record.status)
         self.ended[record.route, status, record.ended_by or "answer"] += 1
-        for reason in record.finish_reasons:
-            if reason is not None:
-                self.finished[reason] += 1
+        self.finished.update(reason for reason in record.finish_reasons if reason is not None)
         if record.ttft_ms is not None:
             self.first_token.observe(record.ttft_ms / 1e3)
         if record.num_steps:

@@ -75,11 +75,8 @@ def path(settings: Settings) -> Finding:
         return Finding("path", "note", str(error))
     except Exception as error:  # noqa: BLE001 - the finding of the model says whether it starts
         return Finding("path", "note", f"not tried: {first_line(error)}")
-    if not found.slower_because:
-        return noted("path", found.name)
-    return noted(
-        "path", str(found), "the server starts and is slower than the model's family can be"
-    )
+    advice = "the server starts and is slower than the model's family can be"
+    return noted("path", str(found), advice if found.slower_because else "")
 
 
 def decoder(settings: Settings) -> Finding:
