@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ CONNECT_TIMEOUT = 10.0
 """Seconds. An answer may take any time: the server sends comments while it waits."""
 
 STOP_TIMEOUT = 10.0  # seconds in which a private server may end by itself
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 DEFAULT_URL = "http://127.0.0.1:8000/v1"  # of ``roseinfer serve`` without flags
 
 
@@ -215,12 +218,14 @@ def _private_server(model: str | None, flags: tuple[str, ...]) -> Iterator[str]:
             if name in PASSED_ON or not name.startswith(ENV_PREFIX)
         }
         with subprocess.Popen(  # noqa: S603 - this program
-            [sys.executable, "-m", "server.cli.with_parent", str(os.getpid()), *arguments],
+            [sys.executable, "-m", "server", "serve", *arguments],
             env=kept,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # elsewhere the server outlives a chat that is killed
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
         ) as process:
             try:
                 if not any(line.startswith("Serving ") for line in process.stdout or ()):
@@ -235,6 +240,11 @@ def _private_server(model: str | None, flags: tuple[str, ...]) -> Iterator[str]:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+
+
+def _end_with_parent() -> None:
+    """Runs in the server before its program: the kernel sends SIGTERM when the chat ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def answers_at(url: str) -> bool:
