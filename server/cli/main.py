@@ -12,10 +12,10 @@ try:
     from bench.flags import BenchSettings, add_bench_command
     from core.system import torch_import
     from core.weights_ahead import touch_ahead
-    from server.cli import quantize
     from server.cli.chat.flags import ChatSettings, add_chat_command
     from server.cli.doctor.command import DoctorSettings, add_doctor_command
     from server.cli.program import exit_process, set_up, set_up_server
+    from server.cli.quantize import QuantizeSettings, add_quantize_command, run_quantize
     from server.router.config.settings import RouteSettings, add_route_command
     from server.settings.flags import FlagParser, new_program
     from server.settings.settings import Settings, add_serve_command
@@ -26,12 +26,7 @@ if TYPE_CHECKING:
     from server.generation.model import Loaded
 
 AnySettings: TypeAlias = (
-    Settings
-    | RouteSettings
-    | BenchSettings
-    | quantize.QuantizeSettings
-    | ChatSettings
-    | DoctorSettings
+    Settings | RouteSettings | BenchSettings | QuantizeSettings | ChatSettings | DoctorSettings
 )
 
 __all__ = ["build_parser", "exit_process", "parse_command"]
@@ -56,7 +51,7 @@ def build_parser(environ: Mapping[str, str] = os.environ) -> FlagParser:
     add_route_command(commands, environ)
     add_chat_command(commands, environ)
     add_doctor_command(commands, environ)
-    quantize.add_quantize_command(commands)
+    add_quantize_command(commands)
     add_bench_command(commands)
     return program
 
@@ -75,9 +70,9 @@ def _run(settings: AnySettings) -> int:
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, _exit_interrupted)
     match settings:
-        case quantize.QuantizeSettings():
+        case QuantizeSettings():
             set_up("info")
-            return quantize.run(settings)
+            return run_quantize(settings)
         case DoctorSettings():
             set_up("error")
             from server.cli.doctor import command as doctor  # noqa: PLC0415
