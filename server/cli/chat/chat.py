@@ -82,26 +82,22 @@ class ChatSpeed:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._start = clock()
-        self._first: float | None = None
-        self._last = self._start
-        self._num_pieces = 0
+        self._pieces: list[float] = []
 
     def piece(self) -> None:
         """A piece with text has come."""
-        self._last = self._clock()
-        self._num_pieces += 1
-        if self._first is None:
-            self._first = self._last
+        self._pieces.append(self._clock())
 
     def line(self, ending: Ending) -> str:
         """Say it in one line. Without the server's count, pieces are counted and marked so."""
-        if self._first is None:
+        if not self._pieces:
             return "no text"
+        first, last = self._pieces[0], self._pieces[-1]
         count = ending.completion_tokens
         about = "" if count is not None else "about "
-        count = self._num_pieces if count is None else count
-        parts = [f"{about}{count:,} tokens", f"{self._first - self._start:.2f} s to the first"]
-        seconds = self._last - self._first
+        count = len(self._pieces) if count is None else count
+        parts = [f"{about}{count:,} tokens", f"{first - self._start:.2f} s to the first"]
+        seconds = last - first
         if count > 1 and seconds > 0:
             parts.append(f"{about}{(count - 1) / seconds:,.1f} tokens/s")
         if ending.prompt_tokens is not None:
