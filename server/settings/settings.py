@@ -148,10 +148,6 @@ def is_loopback(host: str) -> bool:
     if not host:
         return False
     try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        pass
-    try:
         found = {info[4][0] for info in socket.getaddrinfo(host, None)}
     except OSError:
         return False

@@ -51,10 +51,7 @@ class Prompt:
         if line is None or not line.lstrip().startswith(QUOTE):
             return line
         text = line.lstrip()[len(QUOTE) :]
-        while QUOTE not in text:
-            more = self._line(MORE)
-            if more is None:
-                break
+        while QUOTE not in text and (more := self._line(MORE)) is not None:
             text += "\n" + more
         return text.partition(QUOTE)[0].strip("\n")
 

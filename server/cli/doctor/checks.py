@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from collections.abc import Mapping
 from contextlib import closing
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -108,13 +109,11 @@ def threads(config: EngineConfig, root: Path = ROOT) -> Finding:
     return noted("threads", text, advice if wanted > cores else "")
 
 
-def disk(environ: dict[str, str] | None = None) -> Finding:
+def disk(environ: Mapping[str, str] = os.environ) -> Finding:
     """Room in the folder of the hub's files."""
-    given = os.environ if environ is None else environ
-    home = given.get("HF_HOME") or str(
-        Path(given.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface"
-    )
-    folder = Path(given.get("HF_HUB_CACHE") or home).expanduser()
+    cache = environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = environ.get("HF_HOME") or f"{cache}/huggingface"
+    folder = Path(environ.get("HF_HUB_CACHE") or home).expanduser()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     text = f"{free / 1e9:.0f} GB free for downloads in {folder}"
