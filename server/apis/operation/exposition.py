@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
@@ -57,4 +57,4 @@ def _family(metric: Metric, name: str, values: Values, more: Mapping[str, str]) 
             names = [*map(floatToGoString, value.bounds), "+Inf"]
             buckets = list(zip(names, accumulate(value.counts), strict=True))
             family.add_metric(all_values, buckets, value.total)
-    return family
+    return cast("Family", family)
