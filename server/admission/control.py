@@ -14,8 +14,7 @@ from server.http.body import declared_size
 from server.http.errors import APIError, to_api_error
 from server.http.origins import HostPolicy
 from server.settings.settings import Settings
-from server.tenants.keys import Keys
-from server.tenants.tenant import Tenant
+from server.tenants.tenant import Keys, Tenant
 
 SCOPE_KEY = "admission"
 """Key in the ``state`` of an ASGI scope: the Decision about the request."""

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from server.settings.key_file import ApiKey, KeyFile, KeyFileError, can_others_read
 from server.settings.settings import Settings, is_loopback
-from server.tenants.keys import Keys
+from server.tenants.tenant import Keys
 
 logger = logging.getLogger("roseinfer.server")
 
@@ -45,7 +45,7 @@ async def keys_lifespan(settings: Settings, keys: Keys, _app: object) -> AsyncIt
 def _reload(settings: Settings, path: str, keys: Keys) -> None:
     """Runs on the event loop, so it opens no pipe: that waits for a writer."""
     try:
-        keys.replace(_api_keys(settings, KeyFile.read_regular(path)))
+        keys.replace(_api_keys(settings, KeyFile.read(path, waits=False)))
     except KeyFileError as error:
         logger.warning("the API keys stay as they were: %s", error)
     else:

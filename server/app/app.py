@@ -21,7 +21,7 @@ from server.http.origins import cors_config
 from server.http.paths import short_names
 from server.openapi.describe import openapi_route
 from server.settings.settings import Settings
-from server.tenants.keys import key_guard
+from server.tenants.tenant import key_guard
 from server.ui.routes import ui_routes
 
 

@@ -12,10 +12,10 @@ try:
     from bench.flags import BenchSettings, add_bench_command
     from core.system import torch_import
     from core.weights_ahead import touch_ahead
-    from server.cli import quantize
     from server.cli.chat.flags import ChatSettings, add_chat_command
     from server.cli.doctor.command import DoctorSettings, add_doctor_command
     from server.cli.program import exit_process, set_up, set_up_server
+    from server.cli.quantize import QuantizeSettings, add_quantize_command, run_quantize
     from server.router.config.settings import RouteSettings, add_route_command
     from server.settings.flags import FlagParser, new_program
     from server.settings.settings import Settings, add_serve_command
@@ -26,19 +26,13 @@ if TYPE_CHECKING:
     from server.generation.model import Loaded
 
 AnySettings: TypeAlias = (
-    Settings
-    | RouteSettings
-    | BenchSettings
-    | quantize.QuantizeSettings
-    | ChatSettings
-    | DoctorSettings
+    Settings | RouteSettings | BenchSettings | QuantizeSettings | ChatSettings | DoctorSettings
 )
 
 __all__ = ["build_parser", "exit_process", "parse_command"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the program and exit with its code."""
     for sig in (signal.SIGTERM, signal.SIGINT):  # until the server installs its own handlers
         signal.signal(sig, _exit_cleanly)
     exit_process(_run(parse_command(sys.argv[1:] if argv is None else argv)))
@@ -52,13 +46,12 @@ def parse_command(argv: Sequence[str], environ: Mapping[str, str] = os.environ) 
 
 
 def build_parser(environ: Mapping[str, str] = os.environ) -> FlagParser:
-    """Return the parser of the whole command line."""
     program, commands = new_program()
     add_serve_command(commands, environ)
     add_route_command(commands, environ)
     add_chat_command(commands, environ)
     add_doctor_command(commands, environ)
-    quantize.add_quantize_command(commands)
+    add_quantize_command(commands)
     add_bench_command(commands)
     return program
 
@@ -71,15 +64,15 @@ def _run(settings: AnySettings) -> int:
         case RouteSettings():
             return run_route(settings)
         case ChatSettings():
-            from server.cli.chat import command as chat  # noqa: PLC0415
+            from server.cli.chat import chat  # noqa: PLC0415
 
             return chat.run(settings)
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, _exit_interrupted)
     match settings:
-        case quantize.QuantizeSettings():
+        case QuantizeSettings():
             set_up("info")
-            return quantize.run(settings)
+            return run_quantize(settings)
         case DoctorSettings():
             set_up("error")
             from server.cli.doctor import command as doctor  # noqa: PLC0415
@@ -104,7 +97,6 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
 
 
 def run_route(settings: RouteSettings) -> int:
-    """Route; return the exit code."""
     set_up(settings.server.log_level, settings.server.log_format, computes=False)
     from server.router import run as router  # noqa: PLC0415 - imports an HTTP server
 

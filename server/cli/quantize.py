@@ -69,7 +69,7 @@ def _what_to_type(name: str) -> str:
     return "name the file to write behind the model: roseinfer quantize MODEL OUT.gguf"
 
 
-def run(settings: QuantizeSettings) -> int:
+def run_quantize(settings: QuantizeSettings) -> int:
     """Write the file; return the exit code: 2 if that is not possible."""
     from core.model.gguf_export import export_gguf  # noqa: PLC0415 - imports torch
 

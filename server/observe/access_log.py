@@ -21,16 +21,13 @@ from server.http.errors import CUT_KEY, ERROR_KEY
 from server.http.ignored_fields import ignored_header, ignored_names
 from server.http.paths import METHOD_KEY
 from server.observe.log import FINISHED
-from server.observe.record import CLIENT_LEFT
 from server.observe.stalls import StallWatch
-from server.observe.trace import SCOPE_KEY, Trace
+from server.observe.trace import CLIENT_LEFT, SCOPE_KEY, Trace
 
 logger = logging.getLogger("roseinfer.access")
 
 SHOWN_FROM = 0.05  # milliseconds; shorter phases are left out of a line of text
-
-_UNSAID = ("error", "prompt", "text")
-"""Fields of a record that may contain texts of clients: they are not logged."""
+_UNSAID = ("error", "prompt", "text")  # may contain texts of clients, which are not logged
 
 
 class AccessLine:
@@ -112,9 +109,7 @@ def _ending(record: RequestRecord) -> str:
     return words if record.error_code in (None, "client_left") else f"{words} {record.error_code}"
 
 
-_ACCEPTED = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-"""Ids of clients that are safe in a header and in a log."""
-
+_ACCEPTED = re.compile(rb"[A-Za-z0-9._-]{1,128}")  # ids that are safe in a header and in a log
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """W3C's trace context: version, trace, span, flags."""
 
@@ -124,10 +119,7 @@ def with_trace(
     stalls: Callable[[], StallWatch],
     clock: Callable[[], float] = time.perf_counter,
 ) -> ASGIApp:
-    """Wrap ``app``, inside ``with_paths``. ``clock`` times the requests.
-
-    A client's own id is used if it is safe. 404s of no route get an id too.
-    """
+    """Wrap ``app``, inside ``with_paths``. ``clock`` times the requests, also those of no route."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:

@@ -12,8 +12,7 @@ import msgspec
 
 from core.histogram import POWERS, Histogram
 from schemas.records import RequestRecord
-from server.observe.record import record_of
-from server.observe.trace import Trace
+from server.observe.trace import Trace, record_of
 from server.tenants.shelves import Shelves
 
 REQUEST_SECONDS = (
@@ -43,9 +42,7 @@ class RequestTotals:
     def __call__(self, record: RequestRecord) -> None:
         status = "" if record.status is None else str(record.status)
         self.ended[record.route, status, record.ended_by or "answer"] += 1
-        for reason in record.finish_reasons:
-            if reason is not None:
-                self.finished[reason] += 1
+        self.finished.update(reason for reason in record.finish_reasons if reason is not None)
         if record.ttft_ms is not None:
             self.first_token.observe(record.ttft_ms / 1e3)
         if record.num_steps:
@@ -62,13 +59,10 @@ class RequestTotals:
 logger = logging.getLogger("roseinfer.server")
 
 MAX_BYTES = 64 * 2**20  # of all kept records together, texts included
-MAX_TEXT_SHARE = 8
-"""A record whose texts are larger than this part of all bytes is kept without them."""
-
+MAX_TEXT_SHARE = 8  # a record whose texts are larger than this part of that is kept without them
 RECORD_SIZE = 2048  # bytes that a record costs at most, besides texts
 
-RecordListener: TypeAlias = Callable[[RequestRecord], None]
-"""Called on the event loop with each request that has ended."""
+RecordListener: TypeAlias = Callable[[RequestRecord], None]  # called on the event loop
 
 
 class RequestLog:
@@ -85,7 +79,6 @@ class RequestLog:
         self._listeners: list[RecordListener] = [self.totals]
 
     def listen(self, listener: RecordListener) -> None:
-        """Call ``listener`` with each record from now on."""
         self._listeners.append(listener)
 
     def begin(self, trace: Trace) -> None:

@@ -1,7 +1,4 @@
-"""Stall detector of the event loop: how late a periodic timer is while requests are open.
-
-The timer runs only while at least one request is open, so an idle server has no timer.
-"""
+"""Stall detector of the event loop: how late a periodic timer is while requests are open."""
 
 from __future__ import annotations
 
@@ -37,8 +34,7 @@ class StallWatch:
         self._due = self._cpu_before = 0.0
         self._num_stalls = self._num_busy_stalls = 0
         self._longest = self._longest_busy = 0.0
-        self.lateness = Histogram(GAP_SECONDS)
-        """Seconds by which the beats were late."""
+        self.lateness = Histogram(GAP_SECONDS)  # seconds by which the beats were late
 
     @property
     def stats(self) -> LoopStats:

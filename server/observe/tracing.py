@@ -31,10 +31,7 @@ def span_name(record: RequestRecord) -> str:
 
 
 def span_attributes(record: RequestRecord) -> dict[str, str | bool | float | list[str]]:
-    """What is known of a request that has ended. Texts of clients are not among it.
-
-    Times are under names of our own, in milliseconds.
-    """
+    """What is known of an ended request, without its texts. Our own times are milliseconds."""
     found: dict[str, str | bool | float | list[str] | None] = {
         "gen_ai.operation.name": path_at(record.route).operation or None,
         "gen_ai.provider.name": "roseinfer",
@@ -72,10 +69,7 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class RequestSpans:
-    """A ``RecordListener``. The span's parent is that of the request's ``traceparent``, if any.
-
-    A span is made when its request is over, so nothing is done for it before. Event loop only.
-    """
+    """A ``RecordListener``, which makes a request's span when it is over. Event loop only."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._tracer = provider.get_tracer("roseinfer")

@@ -21,7 +21,7 @@ from server.router.routes import CONTROLLERS
 from server.router.routing import Routing
 from server.router.traffic import Traffic
 from server.settings.settings import Settings
-from server.tenants.keys import key_guard
+from server.tenants.tenant import key_guard
 
 
 def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, str]) -> Litestar:

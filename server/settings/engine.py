@@ -1,7 +1,4 @@
-"""Flags of the model and the engine, which several commands share.
-
-An alias is the name that a flag has in the program that roseinfer descends from.
-"""
+"""Flags of the model and the engine, which several commands share."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ class Flag:
     """``--name VALUE``. Its default is that of the settings field ``dest``.
 
     ``unset`` says what happens without the flag where the field's default does not say it; the
-    option is None then. ``aliases`` are further names, which do the same. ``named`` fills in
-    ``name`` and ``dest``.
+    option is None then. ``aliases`` are names in the program that roseinfer descends from, which do
+    the same. ``named`` fills in ``name`` and ``dest``.
     """
 
     help: str
@@ -48,7 +48,6 @@ class Flag:
 
     @property
     def spelling(self) -> str:
-        """The flag with its value, as in ``--help``."""
         if self.is_positional:
             return self.name.upper()
         return f"--{self.name} {self.shown_metavar}".rstrip()
@@ -217,7 +216,6 @@ def is_yes(text: str) -> bool:
 
 
 def variable(name: str) -> str:
-    """Return the environment variable of a flag."""
     return ENV_PREFIX + name.replace("-", "_").upper()
 
 

@@ -31,13 +31,16 @@ class KeyFile:
     keys: tuple[ApiKey, ...] = field(repr=False)
 
     @classmethod
-    def read(cls, path: str) -> KeyFile:
+    def read(cls, path: str, *, waits: bool = True) -> KeyFile:
         """Read the file once. Raises KeyFileError, also for a file without keys.
 
         Up to the first colon is the name: letters, digits, ``.``, ``_`` and ``-``. Keys of one name
-        belong to one tenant. Empty lines and lines that begin with ``#`` are left out.
+        belong to one tenant. Empty lines and lines that begin with ``#`` are left out. A pipe or a
+        device may wait for a writer; it is an error unless this ``waits``.
         """
         try:
+            if not waits and not stat.S_ISREG(Path(path).stat().st_mode):
+                raise KeyFileError(f"{path} is no regular file")
             text = Path(path).read_text(encoding="utf-8-sig")
         except OSError as error:
             raise KeyFileError(f"{path}: {error.strerror}") from None
@@ -53,17 +56,6 @@ class KeyFile:
         if not found:
             raise KeyFileError(f"{path} contains no key")
         return cls(path, tuple(found.values()))
-
-    @classmethod
-    def read_regular(cls, path: str) -> KeyFile:
-        """``read`` without waiting for a writer: a pipe or a device is a KeyFileError."""
-        try:
-            is_regular = stat.S_ISREG(Path(path).stat().st_mode)
-        except OSError as error:
-            raise KeyFileError(f"{path}: {error.strerror}") from None
-        if not is_regular:
-            raise KeyFileError(f"{path} is no regular file")
-        return cls.read(path)
 
 
 def _parse(line: str, place: str) -> ApiKey:

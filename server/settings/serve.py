@@ -62,8 +62,7 @@ def networks(text: str) -> str:
     return text
 
 
-AUTO, NONE = "auto", "none"
-"""Values of a parser flag: found from the chat template, and no parser at all."""
+AUTO, NONE = "auto", "none"  # parsers: found from the chat template, and none at all
 
 SERVER_FLAGS = named(
     host=Flag("address to listen on"),

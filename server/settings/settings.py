@@ -144,16 +144,9 @@ def settings_of(options: dict[str, Any]) -> Settings:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to a server that listens on ``host``.
-
-    Resolves a name. An empty host is every address.
-    """
+    """Whether only this machine can reach ``host``. Resolves a name; an empty one is every one."""
     if not host:
         return False
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        pass
     try:
         found = {info[4][0] for info in socket.getaddrinfo(host, None)}
     except OSError:

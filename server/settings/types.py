@@ -1,7 +1,4 @@
-"""Converters of flags: text to value. They raise ArgumentTypeError, which becomes one line.
-
-struct_of: from values to settings.
-"""
+"""Converters of flags: text to value. They raise ArgumentTypeError, which becomes one line."""
 
 from __future__ import annotations
 
@@ -89,9 +86,7 @@ def _num_bytes(text: str) -> int:
         raise ArgumentTypeError(f"{text} is not a size such as 4GiB") from None
 
 
-_LEAST, _MOST = math.nextafter(0.0, 1.0), sys.float_info.max
-"""The least number above 0, and the greatest finite one."""
-
+_LEAST, _MOST = math.nextafter(0.0, 1.0), sys.float_info.max  # above 0; finite
 integer = Number(_integer, "", -math.inf, math.inf, "N")
 _container_size = Number(_integer, "too large", -math.inf, sys.maxsize)
 positive = Number(_container_size, "not above 0", 1, math.inf, "N")
@@ -100,8 +95,7 @@ threads = Number(
     _integer, f"not a number of threads, from 1 to {_MOST_THREADS}", 1, _MOST_THREADS, "N"
 )
 port = Number(_integer, "not a port", 0, 65535, "PORT")
-size = Number(_num_bytes, "not above 0", 1, math.inf, "SIZE")
-"""Converts ``4GiB``, ``500MB`` or ``65536`` to bytes."""
+size = Number(_num_bytes, "not above 0", 1, math.inf, "SIZE")  # 4GiB, 500MB or 65536, in bytes
 number = Number(_float, "not a number", -_MOST, _MOST)
 positive_number = Number(number, "not above 0", _LEAST, _MOST)
 not_negative_number = Number(number, "below 0", 0, _MOST)

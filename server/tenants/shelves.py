@@ -17,7 +17,6 @@ class _Shelf(Generic[K, V]):
     """What one owner has, oldest first, each with its bytes."""
 
     number: int  # shelves count up, so that of two owners with as much the older one comes first
-
     values: OrderedDict[K, tuple[V, int]] = field(default_factory=OrderedDict)
     num_bytes: int = 0
 
@@ -63,10 +62,7 @@ class Shelves(Generic[K, V]):
         self._num_values = self._num_bytes = self._num_shelves = 0
 
     def put(self, owner: str, key: K, value: V, size: int) -> list[tuple[str, V]]:
-        """Keep a value of ``size`` bytes; its owner has none of this key.
-
-        Returns the values that were dropped for it, with their owners.
-        """
+        """Keep a value of ``size`` bytes; its key is new. Returns what was dropped, with owners."""
         shelf = self._shelves.get(owner)
         if shelf is None:
             self._num_shelves += 1

@@ -1,7 +1,6 @@
 """The routes of the page: ``GET /`` and the files that it asks for.
 
-They hold no data, so they need no API key: a browser cannot send one when it opens a page. What
-the page shows comes from the other routes, to which it sends the key that its user has typed.
+They need no API key: a browser cannot send one when it opens a page, and they hold no data.
 """
 
 from __future__ import annotations
@@ -26,10 +25,7 @@ MEDIA_TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-"""Every kind of file that the page has; Litestar adds the charset of texts.
-
-Another kind is a KeyError when the server starts.
-"""
+"""Of every kind of file; another one is a KeyError at start. Litestar adds the charset of texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +54,13 @@ def read_files(folder: Path = FOLDER) -> dict[str, UiFile]:
     return found
 
 
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"
-)
-"""Only files of this server, no inline script or style, no text that becomes HTML, no frame."""
-
 SECURITY_HEADERS = {
-    "content-security-policy": CONTENT_SECURITY_POLICY,
+    # only files of this server, no inline script or style, no text that becomes HTML, no frame
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",

@@ -8,8 +8,7 @@ from typing import Any
 from core.contract.messages import CacheMiss, StepOutput, Work
 from schemas.records import RequestRecord, Times
 from server.bridge.stream import ResponseStream
-from server.observe.record import record_of
-from server.observe.trace import Trace
+from server.observe.trace import Trace, record_of
 from tests.support.clock import Clock
 from tests.support.engines import request
 

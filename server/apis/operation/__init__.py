@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from server.http.apis import Api, ApiPath, register
 
-register(
-    Api(
-        paths={
-            "/health": ApiPath(is_probe=True),
-            "/v1/health": ApiPath(is_probe=True),
-            "/livez": ApiPath(is_probe=True),
-            "/readyz": ApiPath(is_probe=True),
-            "/stats": ApiPath(),
-            "/metrics": ApiPath(),
-            "/requests": ApiPath(),
-            "/requests/{request_id:str}": ApiPath(),
-        }
-    )
-)
+_PROBES = ("/health", "/v1/health", "/livez", "/readyz")
+_OTHERS = ("/stats", "/metrics", "/requests", "/requests/{request_id:str}")
+
+register(Api(paths={path: ApiPath(is_probe=path in _PROBES) for path in (*_PROBES, *_OTHERS)}))

@@ -1,14 +1,10 @@
-"""The text format of Prometheus.
-
-OpenMetrics has no use here: it would add exemplars. prometheus-client's writer of it also replaces
-the colon in vLLM's names.
-"""
+"""The text format of Prometheus: OpenMetrics' writer would replace the colon in vLLM's names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
@@ -44,27 +40,21 @@ class _Page(Collector):
 
 
 def render(values: MetricValues, *, model_name: str) -> bytes:
-    """Return the page. Any thread; it takes milliseconds.
-
-    ``model_name`` is a label of the metrics with vLLM's names.
-    """
+    """The page; ``model_name`` labels vLLM's metrics. Any thread; it takes milliseconds."""
     return generate_latest(_Page(values, model_name))
 
 
 def _family(metric: Metric, name: str, values: Values, more: Mapping[str, str]) -> Family:
     """``more`` are labels of every value."""
-    family: Family = _FAMILIES[metric.kind](name, metric.help, labels=[*more, *metric.labels])
-    for labels, value in values.items():
-        _add(family, [*more.values(), *labels], value)
-    return family
-
-
-def _add(family: Any, labels: list[str], value: float | Counts) -> None:
-    if not isinstance(value, Counts):
-        family.add_metric(labels, value)
-        return
-    if not isinstance(family, HistogramMetricFamily):
-        raise TypeError(f"{family.name} is no histogram")
-    names = [*map(floatToGoString, value.bounds), "+Inf"]
-    buckets = list(zip(names, accumulate(value.counts), strict=True))
-    family.add_metric(labels, buckets, value.total)
+    family: Any = _FAMILIES[metric.kind](name, metric.help, labels=[*more, *metric.labels])
+    for label_values, value in values.items():
+        all_values = [*more.values(), *label_values]
+        if not isinstance(value, Counts):
+            family.add_metric(all_values, value)
+        elif metric.kind != "histogram":
+            raise TypeError(f"{name} is no histogram")
+        else:
+            names = [*map(floatToGoString, value.bounds), "+Inf"]
+            buckets = list(zip(names, accumulate(value.counts), strict=True))
+            family.add_metric(all_values, buckets, value.total)
+    return cast("Family", family)

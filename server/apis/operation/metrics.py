@@ -208,4 +208,3 @@ def _metric(entry: str) -> Metric:
 
 
 METRICS: tuple[Metric, ...] = tuple(map(_metric, re.split(r"\n(?=\w)", _TABLE.strip())))
-"""In the order of the page."""

@@ -34,7 +34,6 @@ def _probed(response: HealthResponse) -> Response[HealthResponse]:
 
 
 class HealthController(Controller):
-    path = "/"
     tags = ("Operation",)
 
     @_probe(["/health", "/v1/health"], "The server is loading, draining or failed.")
@@ -58,12 +57,10 @@ class HealthController(Controller):
         return statistics(serving)
 
 
-_renderers = CapacityLimiter(1)
-"""Pages that are made at once."""
+_renderers = CapacityLimiter(1)  # pages of metrics that are made at once
 
 
 class MetricsController(Controller):
-    path = "/"
     tags = ("Operation",)
 
     @get("/metrics", responses=returns(None, 500, description="Prometheus' text format."))
@@ -119,8 +116,4 @@ class RequestController(Controller):
         return record
 
 
-ROUTES: tuple[type[Controller], ...] = (
-    HealthController,
-    MetricsController,
-    RequestController,
-)
+ROUTES: tuple[type[Controller], ...] = (HealthController, MetricsController, RequestController)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -11,15 +13,14 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from server.cli.chat.client import ChatClient, Ending
-from server.cli.chat.errors import ChatError
+from server.cli.chat.client import ChatClient, ChatError, Ending, StartError, connected
 from server.cli.chat.flags import ChatSettings
-from server.cli.chat.terminal import PlainScreen, Prompt
+from server.cli.chat.terminal import MarkdownScreen, PlainScreen, Prompt, visible
+
+INTERRUPTED = 128 + signal.SIGINT  # the exit code after Ctrl-C while the chat starts
 
 
 class TerminalMessage(msgspec.Struct, frozen=True):
-    """A turn."""
-
     role: Literal["user", "assistant"]
     content: str
 
@@ -81,26 +82,22 @@ class ChatSpeed:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._start = clock()
-        self._first: float | None = None
-        self._last = self._start
-        self._num_pieces = 0
+        self._pieces: list[float] = []
 
     def piece(self) -> None:
         """A piece with text has come."""
-        self._last = self._clock()
-        self._num_pieces += 1
-        if self._first is None:
-            self._first = self._last
+        self._pieces.append(self._clock())
 
     def line(self, ending: Ending) -> str:
         """Say it in one line. Without the server's count, pieces are counted and marked so."""
-        if self._first is None:
+        if not self._pieces:
             return "no text"
+        first, last = self._pieces[0], self._pieces[-1]
         count = ending.completion_tokens
         about = "" if count is not None else "about "
-        count = self._num_pieces if count is None else count
-        parts = [f"{about}{count:,} tokens", f"{self._first - self._start:.2f} s to the first"]
-        seconds = self._last - self._first
+        count = len(self._pieces) if count is None else count
+        parts = [f"{about}{count:,} tokens", f"{first - self._start:.2f} s to the first"]
+        seconds = last - first
         if count > 1 and seconds > 0:
             parts.append(f"{about}{(count - 1) / seconds:,.1f} tokens/s")
         if ending.prompt_tokens is not None:
@@ -121,8 +118,6 @@ with three quotes, and end it with three. A space before a slash sends it."""
 
 
 class Chat:
-    """One conversation with one model."""
-
     def __init__(
         self,
         settings: ChatSettings,
@@ -141,7 +136,6 @@ class Chat:
         self.has_failed = False  # an answer or a command
 
     def run(self) -> None:
-        """Answer until the input ends."""
         with self._prompt.kept_history():
             while True:
                 try:
@@ -152,17 +146,14 @@ class Chat:
                 if line is None or line.strip() == "/quit":
                     return
                 try:
-                    self._take(line)
+                    if line.startswith("/"):
+                        name, _, rest = line[1:].partition(" ")
+                        self._obey(name.strip(), rest.strip())
+                    elif line.strip():
+                        self._ask(line.strip())
                 except ChatError as error:
                     self.has_failed = True
                     self._screen.error(str(error))
-
-    def _take(self, line: str) -> None:
-        if line.startswith("/"):
-            name, _, rest = line[1:].partition(" ")
-            self._obey(name.strip(), rest.strip())
-        elif line.strip():
-            self._ask(line.strip())
 
     def _obey(self, name: str, rest: str) -> None:
         match name:
@@ -230,3 +221,28 @@ def _path(text: str, command: str) -> Path:
     if not text:
         raise ChatError(f"name a file: /{command} FILE")
     return Path(text).expanduser()
+
+
+def run(settings: ChatSettings) -> int:
+    """Chat until the input ends; return the exit code.
+
+    It is 1 if an answer or a command failed where the input is no terminal, 2 if there is no
+    server, and that of a private server that ended before it was ready.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    is_terminal = sys.stdout.isatty()
+    is_plain = settings.plain or not is_terminal
+    screen = PlainScreen(is_terminal=is_terminal) if is_plain else MarkdownScreen()
+    prompt = Prompt()
+    try:
+        with connected(settings) as (client, model, where):
+            if prompt.is_terminal:
+                screen.note(f"{model} {where}. /help lists the commands.")
+            chat = Chat(settings, client, model, prompt, screen)
+            chat.run()
+    except StartError as error:
+        print(f"roseinfer: {visible(str(error))}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 1 if chat.has_failed and not prompt.is_terminal else 0

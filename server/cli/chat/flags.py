@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -60,7 +59,7 @@ CHAT_GROUPS = (
 )
 
 
-def add_chat_command(commands: Commands, environ: Mapping[str, str] = os.environ) -> None:
+def add_chat_command(commands: Commands, environ: Mapping[str, str]) -> None:
     parser = commands.add_parser(
         "chat",
         help="talk to a model in the terminal",

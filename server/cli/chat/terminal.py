@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from markdown_it import MarkdownIt
 from rich.console import Console
+from rich.live import Live
+from rich.markdown import Markdown
+from rich.segment import Segment, Segments
 
-from server.cli.chat.markdown import MarkdownStream, visible
-
-MAX_HISTORY = 1000
-"""Lines that the history file keeps."""
-
-QUOTE = '"""'
-"""Begins and ends a message of several lines."""
-
+MAX_HISTORY = 1000  # lines that the history file keeps
+QUOTE = '"""'  # begins and ends a message of several lines
 ASK, MORE = ">>> ", "... "
+REDRAW_INTERVAL = 0.08  # seconds between two drawings of the last block
+
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
+"""HTML is text: a terminal shows none, and tags that a model writes must not vanish."""
+
+_CONTROLS = dict.fromkeys([*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)])
 
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 
@@ -46,10 +51,7 @@ class Prompt:
         if line is None or not line.lstrip().startswith(QUOTE):
             return line
         text = line.lstrip()[len(QUOTE) :]
-        while QUOTE not in text:
-            more = self._line(MORE)
-            if more is None:
-                break
+        while QUOTE not in text and (more := self._line(MORE)) is not None:
             text += "\n" + more
         return text.partition(QUOTE)[0].strip("\n")
 
@@ -85,11 +87,15 @@ class Prompt:
                 readline.write_history_file(path)
 
 
-class PlainScreen:
-    """Writes answers as they come to stdout, one at a time. Notes and errors go to stderr.
+def visible(text: str) -> str:
+    """Remove control characters: a model could move the cursor or retitle the window."""
+    return text.translate(_CONTROLS)
 
-    ``is_terminal`` removes control characters from answers; a pipe gets them as they are. Thinking
-    is left out of a pipe.
+
+class PlainScreen:
+    """Writes thinking and answers to stdout as they come, notes and errors to stderr.
+
+    A pipe gets the control characters of answers, and no thinking.
     """
 
     def __init__(self, *, is_terminal: bool, out: TextIO | None = None) -> None:
@@ -99,13 +105,11 @@ class PlainScreen:
         self._last = "\n"
 
     def thinking(self, text: str) -> None:
-        """Show a piece of the thinking before an answer."""
         if self._is_terminal:
             self._write(("" if self._is_thinking else _DIM) + visible(text))
             self._is_thinking = True
 
     def text(self, text: str) -> None:
-        """Show a piece of an answer."""
         self._end_thinking()
         self._write(visible(text) if self._is_terminal else text)
 
@@ -116,11 +120,9 @@ class PlainScreen:
             self._write("\n")
 
     def note(self, text: str) -> None:
-        """Say something about the chat."""
         print(visible(text), file=sys.stderr, flush=True)
 
     def error(self, text: str) -> None:
-        """Say what went wrong, in one line."""
         print(f"roseinfer: {visible(text)}", file=sys.stderr, flush=True)
 
     def _end_thinking(self) -> None:
@@ -134,9 +136,90 @@ class PlainScreen:
         self._last = text[-1:] or self._last
 
 
-class MarkdownScreen(PlainScreen):
-    """Draws answers as Markdown on a terminal."""
+def split_blocks(text: str) -> list[str]:
+    """Split Markdown into its blocks. More text can change only the last one.
 
+    A line without its end may become anything, so it begins no block. Joined they are the text.
+    """
+    starts = [
+        token.map[0]
+        for token in _PARSER.parse(text[: text.rfind("\n") + 1])
+        if token.level == 0 and token.nesting >= 0 and token.map
+    ]
+    *whole, rest = text.split("\n")  # the parser knows no other line ends
+    lines = [*(f"{line}\n" for line in whole), rest]
+    ends = [*starts[1:], len(lines)]
+    return ["".join(lines[i:j]) for i, j in zip([0, *starts[1:]], ends, strict=True)]
+
+
+class MarkdownStream:
+    """One answer. ``clock`` returns seconds."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._pending = ""
+        self._drawn_at = -REDRAW_INTERVAL
+        self._has_printed = False
+        self._live = Live(
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def feed(self, text: str) -> None:
+        """Add text, and draw if it is time to."""
+        self._pending += visible(text)
+        now = self._clock()
+        if now - self._drawn_at < REDRAW_INTERVAL:
+            return
+        self._drawn_at = now
+        *complete, self._pending = split_blocks(self._pending)
+        self._live.start()
+        for block in complete:
+            self._print(block)
+        tail = self._lines(self._pending)[-max(1, self._console.height - 2) :]
+        self._live.update(_joined(tail), refresh=True)  # as much as the screen shows
+
+    def end(self) -> None:
+        """Print what is left. The text may end anywhere."""
+        self._live.stop()
+        for block in split_blocks(self._pending + "\n"):
+            self._print(block)
+        self._pending = ""
+
+    def _print(self, block: str) -> None:
+        """Print a block, with an empty line before it unless it is the first."""
+        lines = self._lines(block)
+        texts = ["".join(segment.text for segment in line).strip() for line in lines]
+        shown = [index for index, text in enumerate(texts) if text]
+        if not shown:
+            return
+        before: list[list[Segment]] = [[]] if self._has_printed else []
+        self._console.print(_joined(before + lines[shown[0] : shown[-1] + 1]), end="")
+        self._has_printed = True
+
+    def _lines(self, markup: str) -> list[list[Segment]]:
+        options = self._console.options.update(height=None)
+        return self._console.render_lines(_Text(markup), options, pad=False)
+
+
+def _joined(lines: list[list[Segment]]) -> Segments:
+    return Segments([segment for line in lines for segment in (*line, Segment.line())])
+
+
+class _Text(Markdown):
+    """rich's Markdown, by our parser."""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__("")
+        self.markup = markup
+        self.parsed = _PARSER.parse(markup)
+
+
+class MarkdownScreen(PlainScreen):
     def __init__(self) -> None:
         super().__init__(is_terminal=True)
         self._console = Console(highlight=False)

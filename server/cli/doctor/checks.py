@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from collections.abc import Mapping
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal
@@ -26,10 +28,7 @@ LITTLE_DISK = 5 * 10**9
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of a check. A ``problem`` would stop a start.
-
-    ``advice`` says what to change, ``details`` are lines below the text.
-    """
+    """The result of a check. A ``problem`` would stop a start; ``advice`` says what to change."""
 
     name: str
     state: Literal["ok", "note", "problem"]
@@ -52,7 +51,6 @@ def python() -> Finding:
 
 
 def packages(name: str = "roseinfer") -> Finding:
-    """Compare the packages that are installed with the requirements of ``name``."""
     try:
         needed = [Requirement(text) for text in requires(name) or ()]
     except PackageNotFoundError:
@@ -111,13 +109,11 @@ def threads(config: EngineConfig, root: Path = ROOT) -> Finding:
     return noted("threads", text, advice if wanted > cores else "")
 
 
-def disk(environ: dict[str, str] | None = None) -> Finding:
+def disk(environ: Mapping[str, str] = os.environ) -> Finding:
     """Room in the folder of the hub's files."""
-    given = os.environ if environ is None else environ
-    home = given.get("HF_HOME") or str(
-        Path(given.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface"
-    )
-    folder = Path(given.get("HF_HUB_CACHE") or home).expanduser()
+    cache = environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = environ.get("HF_HOME") or f"{cache}/huggingface"
+    folder = Path(environ.get("HF_HUB_CACHE") or home).expanduser()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     text = f"{free / 1e9:.0f} GB free for downloads in {folder}"
@@ -129,13 +125,10 @@ def disk(environ: dict[str, str] | None = None) -> Finding:
 def port(settings: Settings) -> Finding:
     """Listen as the server would, and stop at once."""
     try:
-        endpoint = open_endpoint(settings)
+        with closing(open_endpoint(settings)) as endpoint:
+            return Finding("port", "ok", f"{endpoint.url} is free")
     except ListenError as error:
         return Finding("port", "problem", str(error))
-    try:
-        return Finding("port", "ok", f"{endpoint.url} is free")
-    finally:
-        endpoint.close()
 
 
 def connections(settings: Settings) -> Finding:

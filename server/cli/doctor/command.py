@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,8 +18,6 @@ _STYLES = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
 class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The server to check, and the form of the report."""
-
     serve: Settings
     json: bool = False
 
@@ -56,16 +54,11 @@ def run(settings: DoctorSettings) -> int:
     if settings.json:
         report = {"ok": not problems, "findings": findings}
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    elif problems:
+        print(f"\nA server would not start: see {', '.join(problems)}.")
     else:
-        print(f"\n{verdict(problems)}")
+        print("\nA server would start.")
     return 1 if problems else 0
-
-
-def verdict(problems: Sequence[str]) -> str:
-    """The last line of the report, of the names of what would stop a start."""
-    if not problems:
-        return "A server would start."
-    return f"A server would not start: see {', '.join(problems)}."
 
 
 def examine(settings: DoctorSettings) -> Iterator[Finding]:
@@ -96,7 +89,6 @@ def examine(settings: DoctorSettings) -> Iterator[Finding]:
 
 
 def _show(finding: Finding) -> None:
-    """Print a finding: its state in colour on a terminal, its advice below."""
     if sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415 - only for a terminal
         from rich.text import Text  # noqa: PLC0415

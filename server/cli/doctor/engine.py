@@ -23,8 +23,7 @@ from core.pooling.recipe import read_recipe
 from server.cli.doctor.checks import Finding, noted
 from server.settings.settings import Settings
 
-_NOT_SERVED = "the path above does not depend on it"
-"""No executor of specs serves requests yet."""
+_NOT_SERVED = "the path above does not depend on it"  # no executor of specs serves requests yet
 
 
 def kernels() -> Finding:
@@ -52,22 +51,18 @@ def cuda(settings: Settings) -> Finding:
 
 
 def model(settings: Settings) -> Finding:
+    name = settings.model_name
     try:
-        return _model(settings)
+        if (recipe := read_recipe(settings.model)) is not None:
+            check_pooler(recipe, settings.model)
+            return Finding("model", "ok", f"{name} has no cache: its task is {recipe.task}")
+        try:
+            found = _fits(name, estimate_fit(settings.model, settings.engine))
+        except NotImplementedError as error:
+            found = Finding("model", "note", f"{name}: {error}")
+        tokenizer_of(settings.model)
     except Exception as error:  # noqa: BLE001 - whatever ends a start
         return Finding("model", "problem", first_line(error))
-
-
-def _model(settings: Settings) -> Finding:
-    name, recipe = settings.model_name, read_recipe(settings.model)
-    if recipe is not None:
-        check_pooler(recipe, settings.model)
-        return Finding("model", "ok", f"{name} has no cache: its task is {recipe.task}")
-    try:
-        found = _fits(name, estimate_fit(settings.model, settings.engine))
-    except NotImplementedError as error:
-        found = Finding("model", "note", f"{name}: {error}")
-    tokenizer_of(settings.model)
     return found
 
 
@@ -80,11 +75,8 @@ def path(settings: Settings) -> Finding:
         return Finding("path", "note", str(error))
     except Exception as error:  # noqa: BLE001 - the finding of the model says whether it starts
         return Finding("path", "note", f"not tried: {first_line(error)}")
-    if not found.slower_because:
-        return noted("path", found.name)
-    return noted(
-        "path", str(found), "the server starts and is slower than the model's family can be"
-    )
+    advice = "the server starts and is slower than the model's family can be"
+    return noted("path", str(found), advice if found.slower_because else "")
 
 
 def decoder(settings: Settings) -> Finding:

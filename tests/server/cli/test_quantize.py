@@ -10,7 +10,8 @@ from core import builtin_model
 from core.contract.config import ModelConfig
 from core.gguf.file import GgufFile
 from server.cli.main import parse_command
-from server.cli.quantize import QuantizeSettings, run
+from server.cli.quantize import QuantizeSettings
+from server.cli.quantize import run_quantize as run
 from tests.support.damaged import change_tensors, without
 from tests.support.gguf_models import tiny_model
 from tests.support.tokenizers import byte_level

@@ -3,7 +3,7 @@
 import pytest
 
 from core.contract.messages import Work
-from server.observe.record import engine_times
+from server.observe.trace import engine_times
 
 
 def times(*works, submitted=10.0, now=20.0):

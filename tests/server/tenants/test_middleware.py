@@ -4,8 +4,7 @@ import pytest
 
 from core.grammar.compiler import GrammarCompiler
 from server.settings.key_file import ApiKey
-from server.tenants.keys import Keys
-from server.tenants.tenant import Tenant
+from server.tenants.tenant import Keys, Tenant
 from tests.support.asgi import ask
 from tests.support.engines import AnsweringEngine, words
 

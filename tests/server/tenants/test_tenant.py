@@ -1,8 +1,7 @@
 import pytest
 
 from server.settings.key_file import ApiKey
-from server.tenants.keys import Keys, token_in
-from server.tenants.tenant import LOCAL, UNKNOWN, Tenant, tenant_at, tenant_of
+from server.tenants.tenant import LOCAL, UNKNOWN, Keys, Tenant, tenant_at, tenant_of, token_in
 
 
 def test_without_a_salt_the_requests_own_is_used():

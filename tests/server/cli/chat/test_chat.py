@@ -9,10 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from server.cli.chat import command
 from server.cli.chat.chat import Chat, ChatSpeed
-from server.cli.chat.client import ChatClient, Ending
-from server.cli.chat.errors import ChatError, StartError
+from server.cli.chat.client import ChatClient, ChatError, Ending, StartError, answers_at
 from server.cli.chat.flags import ChatSettings
 from server.cli.chat.terminal import PlainScreen, Prompt
 
@@ -236,7 +234,7 @@ def test_a_server_that_is_none(server):
 @pytest.mark.parametrize(("status", "found"), [(200, True), (401, True), (404, False)])
 def test_a_server_that_wants_a_key_is_there(server, status, found):
     server.list_status = status
-    assert command._answers(server.url) is found
+    assert answers_at(server.url) is found
 
 
 def test_rates():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from server.cli.chat.chat import Transcript
-from server.cli.chat.errors import ChatError
+from server.cli.chat.client import ChatError
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from server.cli.chat.markdown import MarkdownStream, split_blocks, visible
+from server.cli.chat.terminal import MarkdownStream, split_blocks, visible
 
 ANSWER = """\
 # Title

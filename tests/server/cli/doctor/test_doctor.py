@@ -236,7 +236,13 @@ def test_the_report_ends_with_code_1_if_something_stops_a_start(tmp_path, capsys
     assert "ok       path         whole model in one call" in lines
     assert f"{'':<22}vocab_size   2048" in lines
     assert lines[-1] == "A server would start."
-    assert command.verdict(["port", "model"]) == "A server would not start: see port, model."
+
+
+def test_the_report_ends_with_what_stops_a_start(monkeypatch, capsys):
+    found = [Finding(name, "problem", "x") for name in ("port", "model")]
+    monkeypatch.setattr(command, "examine", lambda _settings: [*found, Finding("disk", "note", "")])
+    assert command.run(DoctorSettings(serve=settings())) == 1
+    assert capsys.readouterr().out.endswith("\n\nA server would not start: see port, model.\n")
 
 
 def test_the_doctor_takes_the_flags_and_the_environment_of_serve():

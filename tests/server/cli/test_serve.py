@@ -12,7 +12,7 @@ import pytest
 from core import load_progress
 from core.contract.info import EngineInfo, ModelPath, PoolingInfo
 from core.load_progress import LoadStage
-from server.cli.start_up import StartUp, amount, announce, facts_of
+from server.cli.serve import StartUp, amount, announce, facts_of
 from server.net.endpoint import open_endpoint
 from server.settings.settings import Settings
 
@@ -119,12 +119,12 @@ class Stream(io.StringIO):
 def announced(monkeypatch):
     """What is printed for a server on a free port, without styles; the port becomes 8000."""
 
-    def print_it(info, *, is_terminal, takes_messages=True, ends=(), **settings):
+    def print_it(info, *, is_terminal, takes_messages=True, ends="", **settings):
         stream = Stream(is_terminal=is_terminal)
         given = Settings(port=0, **settings)
         with contextlib.closing(open_endpoint(given)) as endpoint, monkeypatch.context() as patch:
             patch.setattr("sys.stdout", stream)
-            announce(given, endpoint, info, takes_messages=takes_messages, ends=ends)
+            announce(given, endpoint, info, ends, takes_messages=takes_messages)
             port = endpoint.url.rpartition(":")[2]
         return re.sub(r"\x1b\[\d*m", "", stream.getvalue()).replace(port, "8000")
 
@@ -144,11 +144,10 @@ def test_lines_where_stdout_is_no_terminal(announced):
 
 
 def test_the_tokens_that_end_an_answer_are_shown(announced):
-    ends = ("<|endoftext|>", "<|im_end|>")
+    ends = "<|endoftext|>, <|im_end|>"
     first, _ = announced(INFO, is_terminal=False, ends=ends).splitlines()
-    assert first.endswith("in the cache, ends at <|endoftext|>, <|im_end|>.")
-    facts = dict(facts_of(Settings(), "http://x", INFO, ends=ends))
-    assert facts["ends at"] == "<|endoftext|>, <|im_end|>"
+    assert first.endswith(f"in the cache, ends at {ends}.")
+    assert dict(facts_of(Settings(), "http://x", INFO, ends))["ends at"] == ends
 
 
 def test_a_table_on_a_terminal(announced, monkeypatch):

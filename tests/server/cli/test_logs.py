@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from server.observe.logging import FORMAT, JsonFormatter, SafeFormatter
+from server.cli.program import FORMAT, JsonFormatter, SafeFormatter
 
 
 def line(message, *args, error=None, formatter=None):
