@@ -111,7 +111,8 @@ THREAD_IMPORTS = {
 }
 
 SERVER_LAYERS = (
-    {"server.parsers", "server.bridge", "server.client"},
+    {"server.parsers.text", "server.bridge", "server.client", "server.workers"},
+    {"server.parsers"},
     {"server.parsers.tool"},
     {"server.settings"},
     {"server.http"},

@@ -8,11 +8,11 @@ from typing import Self
 
 from core.contract.errors import QueueFull, RoseInferError
 from server.admission.budget import Budget, RateLimiter
-from server.admission.pools import Pacing, Turn
 from server.bridge.stream import ResponseStream
 from server.observe.trace import Trace
 from server.settings.types import Rates
 from server.tenants.tenant import Tenant
+from server.workers.pools import Pacing, Turn
 
 
 class Admission:

@@ -10,10 +10,11 @@ from litestar import Litestar
 from core.thread import Event
 from server.apis.responses.store import ResponseStore
 from server.app.access import keys_lifespan, keys_of
+from server.app.edge import with_ticket
 from server.app.lifespan import engine_lifespan, tracing_lifespan
 from server.app.routes import CONTROLLERS
-from server.generation.admit import StrictRequest, with_ticket
 from server.generation.model import Loaded
+from server.generation.request import StrictRequest
 from server.generation.serving import DEPENDENCIES
 from server.http.apis import table
 from server.http.errors import error_response

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from litestar import Litestar
-from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.enums import HttpMethod, ScopeType
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from server.admission.control import SCOPE_KEY, Decision
+from server.admission.deadline import Watched, run_until_deadline
 from server.http.apis import path_at
 from server.http.errors import send_error
 from server.http.paths import with_paths
@@ -28,6 +30,9 @@ from server.observe.access_log import with_trace
 from server.observe.trace import trace_of
 from server.tenants.tenant import SCOPE_KEY as TENANT_KEY
 from server.tenants.tenant import tenant_at
+
+if TYPE_CHECKING:  # `roseinfer route` has the same front, and no engine
+    from server.generation.serving import Serving
 
 
 def with_edge(app: Litestar, *, clock: Callable[[], float] = time.perf_counter) -> ASGIApp:
@@ -64,5 +69,59 @@ def with_admission(app: Litestar) -> ASGIApp:
                 await decision.ticket.begin()
                 await app(scope, receive, send)
             del state[SCOPE_KEY]  # what anyio keeps of a cancelled task may refer to the scope
+
+    return wrapped
+
+
+def with_ticket(app: ASGIApp) -> ASGIApp:
+    """Wrap each route: it runs with the ticket that was taken for it, or answers why there is none.
+
+    A client that disconnects cancels the route, and with it what it waits for. A deadline ends it.
+    """
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP or not _takes_ticket(scope):
+            await app(scope, receive, send)
+            return
+        serving: Serving = scope["litestar_app"].state.serving
+        trace = trace_of(scope)
+        trace.path = scope["path_template"]  # a client may write it with more slashes
+        serving.records.begin(trace)
+        decision: Decision = scope["state"][SCOPE_KEY]
+        if decision.error is not None:  # raised, it would cost twice as much
+            await send_error(scope, send, decision.error)
+            return
+        ticket, rates = decision.ticket, serving.admission.rates
+        assert ticket is not None
+        if rates:
+            send = _with_headers(send, lambda: rates.headers(decision.tenant.name))
+        ticket.trace = trace
+        watched = Watched(receive, on_body=ticket.body_arrived)
+        trace.enter("upload")
+        serving.trimmer.request_started()
+        try:
+            if ticket.seconds is None:
+                await watched.run(app, scope, send)
+            else:
+                await run_until_deadline(ticket.seconds, watched, ticket, app, scope, send)
+        finally:
+            serving.trimmer.request_ended()
+            trace.has_left = watched.was_left
+
+    return wrapped
+
+
+def _takes_ticket(scope: HTTPScope) -> bool:
+    return scope["method"] == HttpMethod.POST and path_at(scope["path_template"]).has_ticket
+
+
+def _with_headers(send: Send, headers: Callable[[], dict[str, str]]) -> Send:
+    """Wrap ``send``: the response gets the headers as of its start."""
+
+    async def wrapped(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            more = [(name.encode(), value.encode()) for name, value in headers().items()]
+            message["headers"] = [*message["headers"], *more]
+        await send(message)
 
     return wrapped

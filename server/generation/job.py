@@ -16,12 +16,12 @@ from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.grammar.compiler import GrammarCompiler
 from schemas.sampling import SamplingFields
-from server.admission.pools import checkpoint, is_cancelled
 from server.generation.model import ServedModel
 from server.http.errors import invalid
 from server.http.ignored_fields import MAX_NAME_LENGTH
 from server.rendering.base import AnswerHead, Envelope, Renderer
 from server.tenants.tenant import Tenant
+from server.workers.pools import checkpoint, is_cancelled
 
 MAX_WARNINGS = 64
 """Names in an answer; the last entry is the number of others."""

@@ -13,7 +13,6 @@ from litestar.di import NamedDependency, Provide
 
 from server.admission.admission import Admission, Ticket
 from server.admission.control import ticket_of
-from server.admission.pools import WorkerPools
 from server.bridge.bridge import EngineBridge
 from server.generation.model import ServedModel
 from server.generation.trimmer import Trimmer
@@ -21,6 +20,7 @@ from server.http.errors import APIError
 from server.observe.log import RequestLog
 from server.observe.stalls import StallWatch
 from server.settings.settings import Settings
+from server.workers.pools import WorkerPools
 
 HELD_BODIES = 4
 """Bodies of the largest size that may be held at once."""

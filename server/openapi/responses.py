@@ -24,6 +24,9 @@ ERRORS = {
     504: "The time that the client or the operator gave the request is over.",
 }
 
+TICKETED_ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
+"""Statuses of the errors of a route that names a model, takes a ticket and reads a body."""
+
 
 @dataclass
 class StreamedSpec(ResponseSpec):

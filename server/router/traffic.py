@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from server.admission.budget import Budget, RateLimiter
 from server.admission.deadline import Watched
-from server.admission.pools import Pacing
 from server.settings.settings import Settings
 from server.settings.types import Rates
+from server.workers.pools import Pacing
 
 HELD_BODIES = 4
 """Bodies of the largest size that may be held at once."""

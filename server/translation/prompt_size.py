@@ -13,9 +13,9 @@ from core.contract.errors import ContextLengthExceeded
 from core.contract.info import EngineInfo
 from core.text.tokenizer import Tokenizer
 from schemas.sampling import SamplingFields
-from server.admission.pools import checkpoint
 from server.generation.model import ServedModel
 from server.http.errors import invalid
+from server.workers.pools import checkpoint
 
 CheckSize: TypeAlias = Callable[[str], slice]
 """Called with a text before it is tokenized; returns the part to tokenize. May raise."""

@@ -14,12 +14,12 @@ from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest, Prompt
 from schemas.limits import MAX_PROMPTS, MAX_TOKENIZED
 from schemas.tokenize import TokenizeRequest
-from server.admission.pools import checkpoint
 from server.generation.model import ServedModel
 from server.http.decoding import check_nesting
 from server.http.errors import conflicting, invalid, unsupported
 from server.translation.messages import plain_turns, template_messages
 from server.translation.prompt_size import CheckSize, size_check
+from server.workers.pools import checkpoint
 
 
 @dataclass(frozen=True, slots=True)

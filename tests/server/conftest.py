@@ -16,13 +16,13 @@ from core.text.tokenizer import Tokenizer
 from core.thread import Ready
 from schemas.chat_chunk import ChatCompletionChunk
 from schemas.completions import Completion
-from server.admission.pools import is_abandoned
 from server.app.app import create_app
 from server.app.edge import with_edge
 from server.bridge.bridge import BridgeState, EngineBridge
 from server.http import sse
 from server.rendering.base import AnswerHead, Envelope
 from server.settings.settings import Settings
+from server.workers.pools import is_abandoned
 from tests.support.engines import (
     DEADLINE,
     AnsweringEngine,

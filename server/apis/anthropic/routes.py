@@ -12,10 +12,9 @@ from schemas import anthropic_answer as answers
 from schemas.anthropic import CountTokensRequest, MessagesRequest
 from server.admission.admission import Ticket
 from server.apis.anthropic.request import count_tokens, translate_messages
-from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
 from server.generation.serving import Serving
-from server.openapi.responses import returns, returns_or_streams
+from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
 
 
 class MessagesController(Controller):

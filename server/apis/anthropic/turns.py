@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 from schemas import anthropic as wire
 from schemas import messages as chat
-from server.admission.pools import checkpoint
 from server.apis.anthropic.thinking import Unpacker
 from server.http.errors import invalid, unsupported
+from server.workers.pools import checkpoint
 
 Placed: TypeAlias = tuple[str, wire.Block]
 """A block, and its path in the request."""

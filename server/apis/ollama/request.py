@@ -14,7 +14,6 @@ from schemas import ollama as wire
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.formats import JsonObjectFormat, JsonSchemaFormat, JsonSchemaSpec, ResponseFormat
-from server.admission.pools import checkpoint
 from server.apis.ollama.renderer import NewLine, OllamaRenderer, chat_line, generate_line
 from server.generation.job import Job
 from server.generation.model import ServedModel
@@ -24,6 +23,7 @@ from server.rendering.deltas import ChatOptions
 from server.translation.chat import chat_job
 from server.translation.prompts import TokenizedPrompt
 from server.translation.text import text_job
+from server.workers.pools import checkpoint
 
 ID_PREFIX = "ollama-"
 

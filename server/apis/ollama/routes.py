@@ -17,12 +17,11 @@ from server.apis.ollama.embed import translate_embed, translate_old_embed
 from server.apis.ollama.models import local_model, running_model, served_name, shown_model
 from server.apis.ollama.renderer import NewLine, chat_line, encoded_line, generate_line
 from server.apis.ollama.request import translate_chat, translate_generate
-from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
 from server.generation.serving import Serving
 from server.http.apis import NDJSON
 from server.http.errors import APIError
-from server.openapi.responses import returns, returns_or_streams
+from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
 
 
 def _lines(kind: type[answers.OllamaAnswer]) -> dict[int, ResponseSpec]:

@@ -24,10 +24,9 @@ from schemas.tokenize import (
 from server.apis.openai.chat import translate_chat
 from server.apis.openai.completions import num_generations, translate_completion, translate_generate
 from server.apis.openai.tokens import detokenize, tokenize
-from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
 from server.generation.serving import Serving, ServingDep, TicketDep
-from server.openapi.responses import returns, returns_or_streams
+from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
 from server.settings.settings import default_name
 
 

@@ -12,12 +12,12 @@ import numpy as np
 from core.contract.errors import InvalidRequest
 from core.contract.info import PoolingInfo
 from schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, InputUsage
-from server.admission.pools import checkpoint
 from server.apis.pooling.job import NOTHING, VectorRenderer, Vectors, fitting, pooling_of, text_ids
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.errors import invalid, unsupported, wrong_task
 from server.translation.prompts import split_prompts
+from server.workers.pools import checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

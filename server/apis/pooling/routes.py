@@ -11,10 +11,9 @@ from schemas.embeddings import EmbeddingList, EmbeddingRequest
 from schemas.scores import Ranking, RerankRequest, ScoreList, ScoreRequest
 from server.apis.pooling.embeddings import translate_embeddings
 from server.apis.pooling.scores import translate_rerank, translate_score
-from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
 from server.generation.serving import ServingDep, TicketDep
-from server.openapi.responses import returns
+from server.openapi.responses import TICKETED_ERRORS, returns
 
 
 class PoolingController(Controller):

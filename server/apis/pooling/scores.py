@@ -22,7 +22,6 @@ from core.text.message_template import encode_shown, end_of_shown
 from schemas.embeddings import InputUsage
 from schemas.limits import MAX_PROMPTS
 from schemas.scores import RankedDocument, Ranking, RerankRequest, Score, ScoreList, ScoreRequest
-from server.admission.pools import checkpoint
 from server.apis.pooling.job import (
     NOTHING,
     VectorRenderer,
@@ -35,6 +34,7 @@ from server.apis.pooling.job import (
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.errors import invalid, unsupported
+from server.workers.pools import checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,10 @@ from schemas.responses_request import ResponsesRequest
 from server.admission.admission import Ticket
 from server.apis.responses.request import translate_response
 from server.apis.responses.store import ResponseStore, Shelf, StoredResponse, item_list
-from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
 from server.generation.serving import Serving
 from server.http.errors import APIError, unsupported
-from server.openapi.responses import returns, returns_or_streams
+from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
 from server.tenants.tenant import tenant_of
 
 

@@ -21,10 +21,10 @@ from schemas.messages import Part, RefusalPart
 from schemas.responses import Response
 from schemas.responses_input import InputContent, InputItem, ReasoningTextPart, SummaryTextPart
 from schemas.responses_request import ResponsesRequest
-from server.admission.pools import checkpoint
 from server.apis.responses.errors import given
 from server.http.errors import missing
 from server.tenants.shelves import Shelves
+from server.workers.pools import checkpoint
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """DeepSeek V3, R1 and V3.1: JSON between tags of full-width bars."""
 
 from core.contract.grammar import CallMarkup
-from server.parsers.reader import Steps
+from server.parsers.text.reader import Steps
 from server.parsers.tool.parser import CallParser
 
 _CALLS, _CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"  # noqa: RUF001 - their bars

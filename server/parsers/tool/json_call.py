@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from server.parsers.json_scan import JsonScanner, Scan
-from server.parsers.reader import Malformed, Steps, after_blanks, unit_meaning
+from server.parsers.text.json_scan import JsonScanner, Scan
+from server.parsers.text.reader import Malformed, Steps, after_blanks, unit_meaning
 from server.parsers.tool.parser import CallParser
 
 _ARGUMENTS = ("arguments", "parameters")

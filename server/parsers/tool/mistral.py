@@ -1,7 +1,7 @@
 """Mistral: ``[TOOL_CALLS]`` and then a JSON array, or in newer models a name and JSON."""
 
 from core.contract.grammar import CallMarkup
-from server.parsers.reader import Steps
+from server.parsers.text.reader import Steps
 from server.parsers.tool.json_call import JsonCallParser
 
 _CALLS, _CALL_ID, _ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"

@@ -28,7 +28,7 @@ import msgspec
 from core.contract.grammar import CallMarkup
 from schemas.tools import FunctionDefinition
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, new_call_id
-from server.parsers.reader import EndOfText, Malformed, Reader, Steps
+from server.parsers.text.reader import EndOfText, Malformed, Reader, Steps
 
 _BLANKS = " \t\r\n"
 

@@ -3,8 +3,8 @@
 import json
 
 from core.contract.grammar import CallMarkup
-from server.parsers.python_literal import literal
-from server.parsers.reader import Malformed, Steps
+from server.parsers.text.python_literal import literal
+from server.parsers.text.reader import Malformed, Steps
 from server.parsers.tool.parser import CallParser
 
 _TAGS, _END = ("<|python_start|>", "<|python_tag|>"), "<|python_end|>"

@@ -6,8 +6,8 @@ import json
 import re
 
 from core.contract.grammar import CallMarkup
-from server.parsers.reader import EndOfText, Malformed, Steps
-from server.parsers.schema_types import to_json, types_of
+from server.parsers.text.reader import EndOfText, Malformed, Steps
+from server.parsers.text.schema_types import to_json, types_of
 from server.parsers.tool.parser import CallParser
 
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"

@@ -9,9 +9,9 @@ import pytest
 
 from core.contract.info import PoolingInfo
 from core.text.tokenizer import Tokenizer
-from server.admission.pools import checkpoint
 from server.apis.openai.chat import translate_chat
 from server.http.decoding import Punctuation, decoded_size
+from server.workers.pools import checkpoint
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import AnsweringEngine, last, out, settle, until, words
 

@@ -10,7 +10,6 @@ import anyio.lowlevel
 import pytest
 from uvicorn.server import ServerState
 
-from server.admission.pools import BEGINS
 from server.app.draining import server_config
 from server.bridge.bridge import BridgeState
 from server.http.apis import table
@@ -18,6 +17,7 @@ from server.net.endpoint import open_endpoint
 from server.net.refusal import BUSY_KEY
 from server.settings.settings import Settings
 from server.settings.types import Rates
+from server.workers.pools import BEGINS
 from tests.support.asgi import Exchange
 from tests.support.asgi import ask as ask_app
 

@@ -3,7 +3,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.parsers.json_scan import MAX_DEPTH, JsonScanner, Scan
+from server.parsers.text.json_scan import MAX_DEPTH, JsonScanner, Scan
 from tests.support.each import each
 
 VALID = [

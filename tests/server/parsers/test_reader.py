@@ -1,4 +1,4 @@
-from server.parsers.reader import Reader
+from server.parsers.text.reader import Reader
 from tests.support.each import each
 
 

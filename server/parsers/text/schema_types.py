@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from server.parsers.json_scan import JsonScanner, Scan
+from server.parsers.text.json_scan import JsonScanner, Scan
 
 _FIRSTS = {"{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null", '"': "string"}
 _PYTHON = {"True": "true", "False": "false", "None": "null"}

@@ -6,7 +6,7 @@ import json
 import math
 import re
 
-from server.parsers.reader import Malformed, Reader, Steps
+from server.parsers.text.reader import Malformed, Reader, Steps
 
 MAX_DEPTH = 64
 

@@ -4,7 +4,7 @@ import threading
 import anyio.lowlevel
 import pytest
 
-from server.admission.pools import BEGINS, Pacing, Turn, WorkerPool, checkpoint
+from server.workers.pools import BEGINS, Pacing, Turn, WorkerPool, checkpoint
 from tests.support.engines import settle, until
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
-from server.parsers.json_scan import JsonScanner, Scan
+from server.parsers.text.json_scan import JsonScanner, Scan
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]

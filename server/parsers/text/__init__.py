@@ -1,0 +1,1 @@
+"""Incremental readers of JSON, Python literals and typed text."""

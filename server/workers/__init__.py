@@ -1,0 +1,1 @@
+"""Worker pools, and slots that tenants share fairly."""
