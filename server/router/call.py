@@ -90,7 +90,9 @@ _decode_item = json.JSONDecoder().raw_decode
 _BETWEEN = frozenset(" \t\r\n,")
 
 
-def request_headers(headers: Iterable[tuple[bytes, bytes]], *, client: str | None, request_id: str) -> Headers:
+def request_headers(
+    headers: Iterable[tuple[bytes, bytes]], *, client: str | None, request_id: str
+) -> Headers:
     """The client's headers without its keys and those of its connection, and what replaces them."""
     dropped = set(_REPLACED)
     for name, value in headers:
