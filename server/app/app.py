@@ -12,10 +12,9 @@ from server.apis.responses.store import ResponseStore
 from server.app.access import keys_lifespan, keys_of
 from server.app.edge import with_ticket
 from server.app.lifespan import engine_lifespan, tracing_lifespan
-from server.app.routes import CONTROLLERS
+from server.app.routes import CONTROLLERS, DEPENDENCIES
 from server.generation.model import Loaded
 from server.generation.request import StrictRequest
-from server.generation.serving import DEPENDENCIES
 from server.http.apis import table
 from server.http.errors import error_response
 from server.http.origins import cors_config
@@ -42,7 +41,7 @@ def create_app(
     app = Litestar(
         route_handlers=[
             *CONTROLLERS,
-            openapi_route(CONTROLLERS, has_keys=bool(keys)),
+            openapi_route(CONTROLLERS, DEPENDENCIES, has_keys=bool(keys)),
             *(ui_routes() if settings.ui else ()),
         ],
         lifespan=[

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from litestar import Request
-from litestar.datastructures import State
-from litestar.di import NamedDependency, Provide
+from litestar.di import NamedDependency
 
 from server.admission.admission import Admission, Ticket
-from server.admission.control import ticket_of
 from server.bridge.bridge import EngineBridge
 from server.generation.model import ServedModel
 from server.generation.trimmer import Trimmer
@@ -102,21 +99,3 @@ class Serving:
 ServingDep: TypeAlias = NamedDependency[Serving]
 TicketDep: TypeAlias = NamedDependency[Ticket]
 """The types of handlers' parameters ``serving`` and ``ticket``."""
-
-
-def _serving(state: State) -> Serving:
-    serving: Serving = state.serving
-    return serving
-
-
-def _ticket(request: Request[Any, Any, Any]) -> Ticket:
-    return ticket_of(request.scope)
-
-
-DEPENDENCIES = {
-    "serving": Provide(_serving, sync_to_thread=False),
-    "ticket": Provide(_ticket, sync_to_thread=False),
-}
-
-NO_DEPENDENCIES = {name: Provide(lambda: None, sync_to_thread=False) for name in DEPENDENCIES}
-"""For an application that only describes its routes."""

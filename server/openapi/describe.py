@@ -7,13 +7,14 @@ msgspec's schemas of the same types keep them and use the same names.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from functools import cache
 from typing import Any
 
 import msgspec
 from litestar import Controller, Litestar, get
+from litestar.di import Provide
 from litestar.enums import MediaType
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
@@ -22,7 +23,6 @@ from litestar.routes import HTTPRoute
 
 from schemas.base import ResponseModel
 from schemas.tokenize import TokenizeRequest
-from server.generation.serving import NO_DEPENDENCIES
 from server.http.apis import NDJSON
 from server.openapi.responses import ERRORS, StreamedSpec
 from server.translation.refusals import refused_fields
@@ -78,11 +78,13 @@ def _subclasses(type_: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
         yield from _subclasses(subclass)
 
 
-def describe(controllers: list[type[Controller]], *, has_keys: bool) -> Json:
+def describe(
+    controllers: list[type[Controller]], dependencies: Mapping[str, Provide], *, has_keys: bool
+) -> Json:
     """Build the document. ``has_keys``: routes that are not public need an API key."""
     app = Litestar(
         route_handlers=list(controllers),
-        dependencies=NO_DEPENDENCIES,
+        dependencies=dependencies,
         openapi_config=OpenAPIConfig(
             title="roseinfer",
             version="1",  # of /v1
@@ -159,12 +161,14 @@ def _stream(spec: StreamedSpec) -> tuple[str, Json]:
     }
 
 
-def openapi_route(controllers: list[type[Controller]], *, has_keys: bool) -> HTTPRouteHandler:
+def openapi_route(
+    controllers: list[type[Controller]], dependencies: Mapping[str, Provide], *, has_keys: bool
+) -> HTTPRouteHandler:
     """The route of the document that describes ``controllers``. The first request builds it."""
 
     @cache
     def encoded() -> bytes:
-        return msgspec.json.encode(describe(controllers, has_keys=has_keys))
+        return msgspec.json.encode(describe(controllers, dependencies, has_keys=has_keys))
 
     @get(
         ["/openapi.json", "/v1/openapi.json"],

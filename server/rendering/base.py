@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from core.contract.messages import StepOutput
 from core.text.tokenizer import Tokenizer
 from schemas.usage import CompletionTokensDetails, PromptTokensDetails, Usage
-from server.http import sse
+from server.rendering import sse
 
 
 def weight_of(output: StepOutput) -> int:

@@ -10,9 +10,10 @@ from litestar import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from server.client.answer import Headers, NotSent, ServerAnswer, ServerFailed, Silent
-from server.http import ends, sse
+from server.http import ends
 from server.http.errors import APIError, send_error
 from server.net.body_writer import body_writer
+from server.rendering import sse
 from server.router.call import response_headers
 from server.router.order import Order
 from server.router.routing import Routing

@@ -19,7 +19,7 @@ from schemas.completions import Completion
 from server.app.app import create_app
 from server.app.edge import with_edge
 from server.bridge.bridge import BridgeState, EngineBridge
-from server.http import sse
+from server.rendering import sse
 from server.rendering.base import AnswerHead, Envelope
 from server.settings.settings import Settings
 from server.workers.pools import is_abandoned

@@ -15,9 +15,9 @@ from core.contract.messages import StepOutput
 from schemas import anthropic_answer as wire
 from server.apis.anthropic.errors import anthropic_error
 from server.apis.anthropic.thinking import SHOWN, signature_of
-from server.http import sse
 from server.http.errors import stream_error, to_api_error
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
+from server.rendering import sse
 from server.rendering.base import Envelope, Renderer
 from server.rendering.deltas import ChatOptions, ChoiceDeltas, arguments_object
 

@@ -12,7 +12,6 @@ from msgspec import UNSET
 from core.contract.messages import StepOutput, TokenLogprob
 from schemas import ollama_answer as wire
 from server.apis.ollama.models import time_text
-from server.http import sse
 from server.http.apis import NDJSON
 from server.parsers.base import (
     CallArguments,
@@ -23,6 +22,7 @@ from server.parsers.base import (
     Reasoning,
     fold,
 )
+from server.rendering import sse
 from server.rendering.base import Envelope, Renderer
 from server.rendering.deltas import ChatOptions, ChoiceDeltas, arguments_object
 from server.rendering.logprobs import chat_logprobs, token_names

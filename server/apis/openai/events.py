@@ -12,8 +12,8 @@ from core.contract.messages import StepOutput
 from schemas.errors import ErrorResponse
 from schemas.logprobs import PromptLogprobs
 from schemas.usage import Usage
-from server.http import sse
 from server.http.errors import stream_error
+from server.rendering import sse
 from server.rendering.base import Envelope, Renderer, UsageCounter
 from server.rendering.logprobs import encoded_ids, prompt_logprobs, token_names
 

@@ -21,8 +21,8 @@ from schemas import responses_items as items
 from schemas.responses_events import ResponseEvent
 from schemas.responses_items import ItemStatus, OutputItem
 from schemas.responses_request import ReasoningOptions, ResponsesRequest
-from server.http import sse
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
+from server.rendering import sse
 
 NextNumber: TypeAlias = Callable[[], int]
 """Returns the next sequence number of the stream."""

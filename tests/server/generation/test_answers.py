@@ -11,7 +11,7 @@ from server.apis.openai.chat import ChatRenderer
 from server.apis.openai.completions import TextRenderer
 from server.bridge.stream import BUFFERED_OUTPUTS
 from server.generation.answer import HEAVY, WRITE_SIZE, StreamAnswer, WholeAnswer
-from server.http import sse
+from server.rendering import sse
 from server.rendering.base import AnswerHead, Envelope
 from server.rendering.deltas import ChatOptions
 from tests.support.asgi import Exchange, watched

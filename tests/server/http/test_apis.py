@@ -3,8 +3,7 @@ import pytest
 from litestar import Litestar
 
 from schemas.errors import ErrorObject
-from server.app.routes import CONTROLLERS
-from server.generation.serving import NO_DEPENDENCIES
+from server.app.routes import CONTROLLERS, DEPENDENCIES
 from server.http import apis
 from server.http.apis import api_at, openai_shape, path_at, table
 from server.http.paths import full_path, ticketed_urls
@@ -14,7 +13,7 @@ from server.openapi.responses import StreamedSpec
 @pytest.fixture(scope="module")
 def handlers():
     """Path and handler of all routes of the APIs."""
-    app = Litestar(CONTROLLERS, dependencies=NO_DEPENDENCIES, openapi_config=None)
+    app = Litestar(CONTROLLERS, dependencies=DEPENDENCIES, openapi_config=None)
     return [
         (route.path, handler)
         for route in app.routes

@@ -6,7 +6,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from server.app.app import create_app
-from server.app.routes import CONTROLLERS
+from server.app.routes import CONTROLLERS, DEPENDENCIES
 from server.openapi.describe import NOT_SUPPORTED, describe
 from server.settings.settings import Settings
 from server.translation.refusals import refused_fields
@@ -47,12 +47,12 @@ PUBLIC = {"/health", "/v1/health", "/livez", "/readyz"}
 
 @pytest.fixture(scope="module")
 def document():
-    return describe(CONTROLLERS, has_keys=False)
+    return describe(CONTROLLERS, DEPENDENCIES, has_keys=False)
 
 
 @pytest.fixture(scope="module")
 def guarded():
-    return describe(CONTROLLERS, has_keys=True)
+    return describe(CONTROLLERS, DEPENDENCIES, has_keys=True)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def limits(schema, *names):
 @pytest.mark.slow
 @pytest.mark.parametrize("has_keys", [False, True])
 def test_the_document_is_valid(has_keys):
-    document = describe(CONTROLLERS, has_keys=has_keys)
+    document = describe(CONTROLLERS, DEPENDENCIES, has_keys=has_keys)
     assert document["openapi"].startswith("3.1")
     OpenAPIV31SpecValidator(document).validate()
 

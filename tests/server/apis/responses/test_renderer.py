@@ -5,7 +5,7 @@ import pytest
 
 from core.contract.messages import TokenLogprob
 from server.generation.answer import HEAVY
-from server.http.sse import COMMENT
+from server.rendering.sse import COMMENT
 from tests.support.each import each
 from tests.support.engines import last, out
 from tests.support.responses import checked_response, events_of, without_ids

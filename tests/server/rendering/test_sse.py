@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import ErrorObject, ErrorResponse
-from server.http import sse
+from server.rendering import sse
 
 
 class Chunk(msgspec.Struct):
