@@ -22,14 +22,12 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from server.admission.control import SCOPE_KEY, Decision
 from server.admission.deadline import Watched, run_until_deadline
+from server.admission.middleware import with_admission
 from server.http.apis import path_at
 from server.http.errors import send_error
 from server.http.paths import with_paths
-from server.net.refusal import BUSY, BUSY_KEY
 from server.observe.access_log import with_trace
 from server.observe.trace import trace_of
-from server.tenants.tenant import SCOPE_KEY as TENANT_KEY
-from server.tenants.tenant import tenant_at
 
 if TYPE_CHECKING:  # `roseinfer route` has the same front, and no engine
     from server.generation.serving import Serving
@@ -43,34 +41,6 @@ def with_edge(app: Litestar, *, clock: Callable[[], float] = time.perf_counter) 
     """
     traced = with_trace(with_admission(app), lambda: app.state.stalls, clock)
     return with_paths(traced, app.state.short_names)
-
-
-def with_admission(app: Litestar) -> ASGIApp:
-    """Wrap ``app``. A ticket is held until ``app`` returns."""
-
-    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != ScopeType.HTTP:
-            await app(scope, receive, send)
-            return
-        state, trace = scope["state"], trace_of(scope)
-        if BUSY_KEY in state and not path_at(scope["path"]).is_probe:
-            trace.key = tenant_at(scope["client"]).name  # keys are not looked up
-            await send_error(scope, send, BUSY())
-            return
-        decision: Decision = app.state.decide(scope)
-        state[SCOPE_KEY], state[TENANT_KEY] = decision, decision.tenant
-        trace.key = decision.tenant.name
-        if decision.forbidden is not None:
-            await send_error(scope, send, decision.forbidden)
-        elif decision.ticket is None:
-            await app(scope, receive, send)
-        else:
-            with decision.ticket:
-                await decision.ticket.begin()
-                await app(scope, receive, send)
-            del state[SCOPE_KEY]  # what anyio keeps of a cancelled task may refer to the scope
-
-    return wrapped
 
 
 def with_ticket(app: ASGIApp) -> ASGIApp:
