@@ -518,8 +518,8 @@ def test_c100_queue_full(narrow: Api) -> None:
         assert error["type"] in {"requests", "tokens", "service_unavailable_error"}
         assert 1 <= float(reply.header("retry-after")) <= 120
         assert reply.header("x-should-retry") != "false"
-        # From its head: with no work of the application, in no time.
-        assert re.search(rf"POST {CHAT} {reply.status} 0\.\d ms", server.stderr)
+        # From its head: with no work of the application.
+        assert re.search(rf"POST {CHAT} {reply.status} \d\.\d ms", server.stderr)
 
         done = threading.Event()
         answers: list[Any] = []

@@ -23,7 +23,7 @@ def test_functions_of_a_namespace(decode, name, joined):
     tools = Tools.of(decode(tools=[F, FILES | {"name": name}]))
     assert [tool.function.name for tool in tools.functions][:2] == ["f", joined]
     assert tools.paths == ["tools[0]", "tools[1].tools[0]", "tools[1].tools[1]"]
-    assert tools.parts[joined] == (name, "f")
+    assert tools.names[name, "f"] == joined
     choice = {"type": "function", "name": "f", "namespace": name}
     chosen = tools.choice(decode(tool_choice=choice))
     assert chosen.function.name == joined
