@@ -519,7 +519,8 @@ def test_c100_queue_full(narrow: Api) -> None:
         assert 1 <= float(reply.header("retry-after")) <= 120
         assert reply.header("x-should-retry") != "false"
         # From its head: with no work of the application.
-        assert re.search(rf"POST {CHAT} {reply.status} \d\.\d ms", server.stderr)
+        refused = rf"POST {CHAT} {reply.status} \d\.\d ms"
+        eventually(lambda: re.search(refused, server.stderr))
 
         done = threading.Event()
         answers: list[Any] = []
