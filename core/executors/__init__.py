@@ -1,1 +1,1 @@
-"""What computes a DecoderSpec."""
+"""Executors of a DecoderSpec."""

@@ -34,7 +34,7 @@ Keys = dict[int, tuple[torch.Tensor, torch.Tensor]]
 
 
 def attention_layers(spec: DecoderSpec, weights: Weights) -> list[LayerSpec]:
-    """What an attention backend and a KV cache have to know, by layer."""
+    """The layers as an attention backend and a KV cache need them."""
     return [
         _attention_layer(layer.mixer, roles)
         for layer, roles in zip(spec.layers, weights.layers, strict=True)

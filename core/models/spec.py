@@ -318,7 +318,7 @@ class DecoderSpec:
     logit_cap: float | None = None  # logits become cap * tanh(logit / cap)
 
     def tensors(self) -> Tensors:
-        """Those outside of layers."""
+        """Roles and shapes of the tensors outside of layers."""
         hidden = self.hidden_size
         yield "embedding", (self.vocab_size, hidden)
         if self.embedding_norm is not None:

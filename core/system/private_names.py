@@ -1,7 +1,7 @@
 """The private names of torch and transformers in this repository. No other file has one.
 
-Tried with torch 2.11 to 2.14 and transformers 5.17 to 5.24 (``make test-versions``). Each name says
-what happens in a release without it.
+Tried with torch 2.13 and with transformers 5.17 and 5.24, which CI runs (``make test-versions``).
+Each name says what happens in a release without it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ SCOPE_KEY = "admission"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Who asks, and at most one of: what forbids it, a ticket, and why there is no ticket.
+    """The tenant, and at most one of: what forbids the request, a ticket, why there is none.
 
     A request for a route without tickets has neither. Who gets the ticket leaves it (``with``).
     """

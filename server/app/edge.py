@@ -17,13 +17,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from litestar import Litestar
-from litestar.enums import HttpMethod, ScopeType
-from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.admission.control import SCOPE_KEY, Decision
 from server.admission.deadline import Watched, run_until_deadline
 from server.admission.middleware import with_admission
-from server.http.apis import path_at
 from server.http.errors import send_error
 from server.http.paths import with_paths
 from server.observe.access_log import with_trace
@@ -46,23 +44,24 @@ def with_edge(app: Litestar, *, clock: Callable[[], float] = time.perf_counter) 
 def with_ticket(app: ASGIApp) -> ASGIApp:
     """Wrap each route: it runs with the ticket that was taken for it, or answers why there is none.
 
-    A client that disconnects cancels the route, and with it what it waits for. A deadline ends it.
+    A route without tickets runs as it is. A client that disconnects cancels a route with one, and
+    with it what it waits for. A deadline ends it.
     """
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != ScopeType.HTTP or not _takes_ticket(scope):
+        decision: Decision = scope["state"][SCOPE_KEY]
+        ticket, error = decision.ticket, decision.error
+        if ticket is None and error is None:
             await app(scope, receive, send)
             return
         serving: Serving = scope["litestar_app"].state.serving
         trace = trace_of(scope)
-        trace.path = scope["path_template"]  # a client may write it with more slashes
         serving.records.begin(trace)
-        decision: Decision = scope["state"][SCOPE_KEY]
-        if decision.error is not None:  # raised, it would cost twice as much
-            await send_error(scope, send, decision.error)
+        if error is not None:  # raised, it would cost twice as much
+            await send_error(scope, send, error)
             return
-        ticket, rates = decision.ticket, serving.admission.rates
         assert ticket is not None
+        rates = serving.admission.rates
         if rates:
             send = _with_headers(send, lambda: rates.headers(decision.tenant.name))
         ticket.trace = trace
@@ -79,10 +78,6 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
             trace.has_left = watched.was_left
 
     return wrapped
-
-
-def _takes_ticket(scope: HTTPScope) -> bool:
-    return scope["method"] == HttpMethod.POST and path_at(scope["path_template"]).has_ticket
 
 
 def _with_headers(send: Send, headers: Callable[[], dict[str, str]]) -> Send:

@@ -45,7 +45,7 @@ def error_event(error: ErrorObject, body: bytes, last: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiPath:
-    """What is to be known of a path before its route is found."""
+    """The properties of a path that are needed before its route is found."""
 
     has_ticket: bool = False
     """Whether POST takes an admission ticket: it generates, tokenizes, or reads a large body."""
@@ -100,7 +100,7 @@ def table() -> dict[str, ApiPath]:
 
 
 def path_at(path: str) -> ApiPath:
-    """What is known of a path; nothing of one that is not in the table."""
+    """The entry of a path; one without any property for a path that is not in the table."""
     return _paths.get(path, _NOTHING)
 
 

@@ -1,4 +1,4 @@
-"""How a stream of another server ends that cannot go on: by the error event of its API."""
+"""Ends of streams of other servers that have broken off: the error events of their APIs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def media_type_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def last_bytes(path: str, media_type: str, last: bytes, message: str) -> bytes | None:
-    """What ends a stream whose server has broken off. None: the format has nothing for it.
+    """The bytes that end a stream whose server has broken off. None: its format has none.
 
     ``last`` is the last piece that was sent. In the middle of an event nothing can be said either:
     the connection is cut, which no client takes for an end.

@@ -11,7 +11,7 @@ from litestar.enums import HttpMethod, ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from litestar.utils import normalize_path
 
-from server.http.apis import path_at, table
+from server.http.apis import table
 
 PREFIX = "/v1"
 
@@ -81,12 +81,6 @@ def short_forms() -> dict[str, str]:
 def full_path(path: str) -> str:
     """The path of the table that ``path`` is the short form of; else ``path`` itself."""
     return short_forms().get(path, path)
-
-
-def ticketed_urls() -> dict[str, str]:
-    """Where clients find the paths that take tickets, short forms included, with the paths."""
-    urls = {path: path for path in table()} | short_forms()
-    return {url: path for url, path in urls.items() if path_at(path).has_ticket}
 
 
 def _first_name(path: str) -> str:

@@ -164,7 +164,7 @@ def listening_process(port: int, root: Path = Path("/")) -> str | None:
 
 
 def _listening_inodes(port: int, root: Path) -> Iterator[str]:
-    """Of the sockets that listen on the port."""
+    """The inodes of sockets that listen on the port."""
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in (root / "proc/net" / name).read_text().splitlines()[1:]:

@@ -18,10 +18,10 @@ import server.apis  # noqa: F401 - registers the APIs
 from server.admission.budget import Budget
 from server.client.address import Address
 from server.client.answer import Headers, request_head
-from server.http.apis import ID_KEY, SSE, api_at, path_at
+from server.http.apis import ID_KEY, SSE, api_at, path_at, table
 from server.http.body import check_media_type, coding_of, plain, whole_body
 from server.http.errors import APIError, body_too_large, no_such_route
-from server.http.paths import full_path, ticketed_urls
+from server.http.paths import full_path
 from server.router.call import UpstreamQuery, asked, key_of, request_headers, with_model
 from server.router.routing import Routing
 from server.router.upstream import RoutedModel, Upstream
@@ -40,7 +40,7 @@ def _bare(path: str) -> str:
     return path.removeprefix("/v1").removeprefix("/")
 
 
-_GENERATING = frozenset({*map(_bare, ticketed_urls()), *_FOREIGN})
+_GENERATING = {_bare(path) for path, known in table().items() if known.has_ticket} | _FOREIGN
 """Paths, without /v1, at which a request that names no model gets the default one."""
 
 SCOPE_KEY = "held_body"

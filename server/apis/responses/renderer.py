@@ -144,7 +144,7 @@ class ResponsesRenderer(Renderer):
         )
 
     def _logprobs_of_answer(self, output: StepOutput) -> Sequence[TokenLogprob]:
-        """Those of the output that belong to the answer. Thinking comes before it."""
+        """The log-probabilities of the answer in an output. Thinking comes before it."""
         if self._envelope.num_top is None:
             return ()
         num_thinking = max(output.num_thinking_tokens - self._num_entries, 0)

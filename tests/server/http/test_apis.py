@@ -6,7 +6,7 @@ from schemas.errors import ErrorObject
 from server.app.routes import CONTROLLERS, DEPENDENCIES
 from server.http import apis
 from server.http.apis import api_at, openai_shape, path_at, table
-from server.http.paths import full_path, ticketed_urls
+from server.http.paths import full_path
 from server.openapi.responses import StreamedSpec
 
 
@@ -58,11 +58,14 @@ def test_the_long_form_of_a_path(path, full):
     assert full_path(path) == full
 
 
-def test_urls_that_take_tickets():
-    urls = ticketed_urls()
-    assert urls["/v1/rerank"] == urls["/rerank"] == "/v1/rerank"
-    assert urls["/tokenize"] == "/tokenize"
-    assert not urls.keys() & {"/v1/generate", "/v1/models", "/models", "/api/tags"}
+@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/tokenize"])
+def test_paths_that_take_tickets_in_each_form(path):
+    assert path_at(full_path(path)).has_ticket
+
+
+@pytest.mark.parametrize("path", ["/v1/generate", "/v1/models", "/models", "/api/tags"])
+def test_paths_that_take_none(path):
+    assert not path_at(full_path(path)).has_ticket
 
 
 @pytest.fixture
