@@ -143,4 +143,8 @@ class LayerCall(ctypes.Structure):
         ("applies_rope", c_int64),
         ("joins_heads", c_int64),
         ("step", c_void_p),
+        ("post_mixer", Norm),
+        ("post_feed_forward", Norm),
+        ("residual_scale", c_double),
+        ("is_parallel", c_int64),
     )

@@ -70,9 +70,10 @@ class Layer {
 
   // Queries, keys and values of x. With `attention`, write keys and values to the cache.
   void begin(const AttentionCall* attention) {
-    Products products(c_.projections, s_.normed, s_.num_tokens, s_.projected);
+    const float* read = normed_of(c_.first_norm, s_.x);
+    Products products(c_.projections, read, s_.num_tokens, s_.projected);
     expect_product(member_, products.jobs[0], prepared_);
-    norm_and_prepare(c_.first_norm, s_.x, products);
+    norm_and_prepare(c_.first_norm, s_.x, products.bytes, [&](int64_t t) { products.prepare(t, prepared_); });
     member_.laps.begin(stage::PROJECTIONS);
     products.stages(member_, prepared_, &c_.output);
     member_.laps.begin(stage::KEYS);
@@ -103,20 +104,14 @@ class Layer {
 
   // y, from what attention has computed.
   void end() {
-    Products output(c_.output, s_.attended, num_rows_, s_.hidden, residual_);
+    bool adds = adds_itself(c_.post_mixer);
+    Products output(c_.output, s_.attended, num_rows_, s_.hidden, adds ? residual_ : nullptr);
     if (!is_attended_prepared_) prepare_rows(output, prepared_);
     member_.laps.begin(stage::OUTPUT);
     output.stages(member_, prepared_, c_.mixture ? nullptr : &c_.up);
-    if (c_.mixture) return end_mixture();
-    Products up(c_.up, s_.normed, num_rows_, s_.inner), down(c_.down, s_.inner, num_rows_, s_.y, s_.hidden);
-    char* inner = prepared_ + up.bytes;
-    bool is_prepared = up.write_for(down, inner);
-    norm_and_prepare(c_.second_norm, s_.hidden, up);
-    member_.laps.begin(stage::UP);
-    up.stages(member_, prepared_, &c_.down);
-    if (!is_prepared) prepare_rows(down, inner);
-    member_.laps.begin(stage::DOWN);
-    down.stages(member_, inner, next_);
+    if (!adds) add_normed(c_.post_mixer, residual_, s_.hidden);
+    c_.mixture ? feed_mixture() : feed();
+    if (!adds_itself(c_.post_feed_forward)) add_normed(c_.post_feed_forward, s_.hidden, s_.y);
   }
 
   // `constant` with the queries, keys and values of `begin`, whose result is what `end` multiplies.
@@ -159,18 +154,53 @@ class Layer {
     member_.stage(num_rows_, [&](int64_t t, int64_t) { f(t); });
   }
 
-  void end_mixture() {
-    member_.laps.begin(stage::NORM);
-    tokens([&](int64_t t) { apply(c_.second_norm, s_.hidden + t * hidden_, hidden_, s_.normed + t * hidden_); });
-    mixture_stages(member_, *c_.mixture, s_.normed, num_rows_, s_.hidden, s_.y, ends_, prepared_);
-  }
+  // Whether a product or a mixture adds the residual to its result: there is neither a norm nor a factor of what is added.
+  bool adds_itself(const Norm& post) const { return !post.weight && c_.scale_of_added() == 1; }
 
-  // The rows of a product's input are norms of x.
-  void norm_and_prepare(const Norm& norm, const float* x, const Products& products) {
+  // y = base + the norm of y times a factor.
+  void add_normed(const Norm& post, const float* base, float* y) {
     member_.laps.begin(stage::NORM);
     tokens([&](int64_t t) {
-      apply(norm, x + t * hidden_, hidden_, s_.normed + t * hidden_);
-      products.prepare(t, prepared_);
+      float* row = y + t * hidden_;
+      if (post.weight) apply(post, row, hidden_, row);
+      add_row(base + t * hidden_, row, hidden_, c_.scale_of_added(), row);
+    });
+  }
+
+  const Norm& norm_of_feed() const { return c_.is_parallel && !c_.second_norm.weight ? c_.first_norm : c_.second_norm; }
+  const float* source_of_feed() const { return c_.is_parallel ? residual_ : s_.hidden; }
+  const float* base_of_feed() const { return adds_itself(c_.post_feed_forward) ? s_.hidden : nullptr; }
+
+  void feed() {
+    const float* read = normed_of(norm_of_feed(), source_of_feed());
+    Products up(c_.up, read, num_rows_, s_.inner), down(c_.down, s_.inner, num_rows_, s_.y, base_of_feed());
+    char* inner = prepared_ + up.bytes;
+    bool is_prepared = up.write_for(down, inner);
+    norm_and_prepare(norm_of_feed(), source_of_feed(), up.bytes, [&](int64_t t) { up.prepare(t, prepared_); });
+    member_.laps.begin(stage::UP);
+    up.stages(member_, prepared_, &c_.down);
+    if (!is_prepared) prepare_rows(down, inner);
+    member_.laps.begin(stage::DOWN);
+    down.stages(member_, inner, next_);
+  }
+
+  void feed_mixture() {
+    const float* read = normed_of(norm_of_feed(), source_of_feed());
+    norm_and_prepare(norm_of_feed(), source_of_feed(), 0, [](int64_t) {});
+    mixture_stages(member_, *c_.mixture, read, num_rows_, base_of_feed(), s_.y, ends_, prepared_);
+  }
+
+  // Where a product reads rows of x: their norms, or x itself.
+  const float* normed_of(const Norm& norm, const float* x) const { return norm.weight ? s_.normed : x; }
+
+  // Compute norms of x, which may be `normed`, and prepare each row for the products that read `bytes` of prepared rows.
+  template <class F>
+  void norm_and_prepare(const Norm& norm, const float* x, int64_t bytes, F prepare) {
+    if (!norm.weight && !bytes) return;
+    member_.laps.begin(stage::NORM);
+    tokens([&](int64_t t) {
+      if (norm.weight) apply(norm, x + t * hidden_, hidden_, s_.normed + t * hidden_);
+      prepare(t);
     });
   }
 

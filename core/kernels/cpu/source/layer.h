@@ -51,6 +51,7 @@ struct LayerStep {
   float* y;          // [num_tokens, hidden_size]; may be x
 };
 
+// A product whose norm has no weight reads what the norm would.
 struct LayerCall {
   Norm first_norm, second_norm, query_norm, key_norm;
   Matrix projections, output, up, down;
@@ -58,6 +59,11 @@ struct LayerCall {
   int64_t num_heads, num_kv_heads, head_dim, value_dim, applies_rope;
   int64_t joins_heads;  // whether queries and keys have one norm of all heads, not one of each
   const LayerStep* step;
+  Norm post_mixer, post_feed_forward;  // of what is added to the residual stream
+  double residual_scale;               // of what is added; 0 stands for 1
+  int64_t is_parallel;  // whether the feed-forward reads x as the mixer does, without a second norm by the first one
+
+  float scale_of_added() const { return residual_scale ? (float)residual_scale : 1.0f; }
 };
 
 // The columns of a product.

@@ -148,7 +148,7 @@ class Stages {
     int64_t n = m_.down.first.num_rows;
     member_.laps.begin(stage::ADD_EXPERTS);
     tokens([&](int64_t t) {
-      const float* base = residual + t * n;
+      const float* base = residual ? residual + t * n : nullptr;
       if (m_.shared_up.data) {
         float weight = m_.shared_gate.data ? 1 / (1 + std::exp(-b_.shared_weights[t])) : 1;
         const int64_t first = 0;
