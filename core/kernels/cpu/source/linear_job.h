@@ -6,21 +6,6 @@
 
 namespace {
 
-ROSE_INLINE void put(float* y, vf v, int64_t count) {
-  if (count >= W) {
-    store(y, v);
-  } else {
-    for (int i = 0; i < count; i++) y[i] = v[i];
-  }
-}
-
-ROSE_INLINE vf get(const float* x, int64_t count) {
-  if (count >= W) return load(x);
-  vf v = vf{};
-  for (int i = 0; i < count; i++) v[i] = x[i];
-  return v;
-}
-
 // Let a thread that waits read the weights of its run of tiles, as many as its second-level cache holds beside the rest.
 template <class T>
 void read_own_weights(team::Member& member, const T& product) {
