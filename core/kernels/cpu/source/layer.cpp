@@ -2,6 +2,7 @@
 #include "attention_chosen.h"
 #include "attention_stages.h"
 #include "elementwise.h"
+#include "heads.h"
 #include "layer.h"
 #include "mixture.h"
 #include "model.h"
@@ -77,18 +78,21 @@ class Layer {
     member_.laps.begin(stage::PROJECTIONS);
     products.stages(member_, prepared_, &c_.output);
     member_.laps.begin(stage::KEYS);
-    if (!s_.query && !attention) return;
-    if (s_.query && s_.num_tokens <= FEW_ROWS) return parts_of_tokens(2, [&](int64_t t, int64_t part) {
-      if (part == 0) return finish_queries(t);
-      finish_keys(t);
+    bool has_values = !c_.reuses_keys && changes_values(c_);
+    if (!s_.query && !has_values && !attention) return;
+    if (s_.query && s_.num_tokens <= FEW_ROWS && !c_.reuses_keys) return parts_of_tokens(2, [&](int64_t t, int64_t part) {
+      if (part == 0) return finish_queries(c_, t);
+      finish_keys(c_, t);
+      if (has_values) finish_values(c_, t);
       if (attention) write_to_cache(*attention, t, t + 1);
     });
     runs_stage(member_, s_.num_tokens, [&](int64_t first, int64_t last) {
-      for (int64_t t = first; s_.query && t < last; t++) {
-        finish_queries(t);
-        finish_keys(t);
+      for (int64_t t = first; t < last; t++) {
+        if (s_.query) finish_queries(c_, t);
+        if (s_.query && !c_.reuses_keys) finish_keys(c_, t);
+        if (has_values) finish_values(c_, t);
       }
-      if (attention) write_to_cache(*attention, first, last);
+      if (attention && !c_.reuses_keys) write_to_cache(*attention, first, last);
     });
   }
 
@@ -123,7 +127,7 @@ class Layer {
     a.value_head = c_.value_dim;
     a.query = s_.projected;
     a.key = s_.projected + num_query;
-    a.value = s_.projected + num_query + num_key;
+    a.value = s_.projected + first_value(c_);
     if (s_.query) {
       a.query = s_.query;
       a.query_token = num_query;
@@ -215,28 +219,6 @@ class Layer {
     member_.laps.begin(stage::ROUND);
     int64_t parts = num_rows_ <= FEW_ROWS ? member_.size : 1;
     parts_of_tokens(parts, [&](int64_t t, int64_t part) { products.prepare(t, prepared, part, parts); });
-  }
-
-  // Apply norms and RoPE to the queries of a token, and to its keys.
-  void finish_queries(int64_t t) {
-    int64_t n = c_.num_heads * c_.head_dim;
-    finish_heads(t, c_.query_norm, c_.num_heads, s_.projected + t * width_of(c_.projections), s_.query + t * n);
-  }
-
-  void finish_keys(int64_t t) {
-    int64_t n = c_.num_kv_heads * c_.head_dim;
-    const float* x = s_.projected + t * width_of(c_.projections) + c_.num_heads * c_.head_dim;
-    finish_heads(t, c_.key_norm, c_.num_kv_heads, x, s_.key + t * n);
-  }
-
-  void finish_heads(int64_t t, const Norm& norm, int64_t heads, const float* x, float* y) {
-    int64_t n = c_.head_dim;
-    if (norm.weight && c_.joins_heads) apply(norm, x, heads * n, y);
-    for (; heads--; x += n, y += n) {
-      if (norm.weight && !c_.joins_heads) apply(norm, x, n, y);
-      if (!c_.applies_rope) continue;
-      rotate_head(norm.weight ? y : x, n, s_.rotated, s_.cos + t * s_.rotated, s_.sin + t * s_.rotated, y);
-    }
   }
 };
 

@@ -61,8 +61,8 @@ class PanelEnd {
       return;
     }
     int64_t at = row * job.ldy + column;
-    a = activate(job.epilogue, a);
-    b = activate(job.epilogue, b);
+    a = activate(job.epilogue, a, job.slopes);
+    b = activate(job.epilogue, b, job.slopes);
     if (job.residual) {
       a += get(job.residual + at, left);
       b += get(job.residual + at + W, left - W);
