@@ -13,11 +13,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from core.attention.torch_backend import PagedTorchBackend
 from core.executors.plain import PlainExecutor, attention_layers
-from core.executors.weights import Weights, read_weights
+from core.executors.plain_weights import Weights, read_weights
 from core.kv.storage import KVStorage
 from core.model_input import ModelInput
 from core.models.families import describe
 from core.models.spec import DecoderSpec
+from core.weights.roles import SafetensorsFiles
 from tests.core.models.cases import SIZES, Case
 
 BLOCK_SIZE = 4
@@ -50,7 +51,7 @@ class Twin:
         self.spec, self.names = describe(self.values, case.max_model_len)
 
     def weights(self, spec: DecoderSpec) -> Weights:
-        return read_weights(sorted(self.folder.glob("*.safetensors")), spec, self.names)
+        return read_weights(SafetensorsFiles(self.folder.glob("*.safetensors")), spec, self.names)
 
     def worst(self, spec: DecoderSpec, *, in_chunks: bool) -> float:
         """The largest difference, as a share of the largest logit."""
