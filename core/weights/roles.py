@@ -15,6 +15,9 @@ from core.models.spec import Attention, DecoderSpec, Shape, Undescribed
 Weight: TypeAlias = torch.Tensor | BlockMatrix
 """``[outputs, inputs]``. Blocks occur on CPUs only."""
 
+Matrix: TypeAlias = tuple[Weight, torch.Tensor | None]
+"""Weight and bias of a linear layer."""
+
 Group: TypeAlias = Sequence[torch.Tensor] | BlockMatrix
 """The matrices of all experts; blocks have the rows of all of them, one after the other."""
 
@@ -37,7 +40,7 @@ class SafetensorsFiles:
 
         self._files: dict[str, Any] = {}
         for path in paths:
-            file = safe_open(path, "pt").__enter__()
+            file: Any = safe_open(path, "pt")
             self._files |= dict.fromkeys(file.keys(), file)
 
     @property
@@ -80,9 +83,7 @@ class RoleReader:
 
     def matrices(self, role: str, layer: int | None, shape: Shape) -> list[Weight]:
         """Matrices whose rows follow each other, ``shape[0]`` together."""
-        parts = [
-            part for part in self._parts(role, layer, shape) if isinstance(part, Weight)
-        ]
+        parts = [part for part in self._parts(role, layer, shape) if isinstance(part, Weight)]
         rows, columns = sum(len(part) for part in parts), {part.shape[1] for part in parts}
         self._check(role, layer, (rows, *columns), shape)
         return parts
@@ -91,13 +92,15 @@ class RoleReader:
         """Matrices of ``shape[0]`` experts, whose rows follow each other, ``shape[1]`` together."""
         count = shape[0]
         parts: list[Group] = []
+        rows, columns = 0, set[int]()
         for part in self._parts(role, layer, shape):
-            parts.append(list(part) if isinstance(part, torch.Tensor) else part)
-        rows, columns = 0, set()
-        for part in parts:
-            is_blocks = isinstance(part, BlockMatrix)
-            rows += len(part) // count if is_blocks else len(part[0])
-            columns |= {part.shape[1]} if is_blocks else {matrix.shape[1] for matrix in part}
+            if isinstance(part, BlockMatrix):
+                parts.append(part)
+                rows, columns = rows + len(part) // count, columns | {part.columns}
+            else:
+                parts.append(list(part))
+                rows += part[0].shape[0]
+                columns |= {matrix.shape[1] for matrix in part}
         self._check(role, layer, (count, rows, *columns), shape)
         return parts
 
