@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from core.attention.base import AttentionBackend
-from core.executors.weights import Roles, Weights
+from core.executors.plain_weights import Roles, Weights
 from core.layer_spec import LayerSpec
 from core.model.forward import Logits
 from core.model_input import ModelInput

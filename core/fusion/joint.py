@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from core.fusion.patterns import QKV, Matrix, qkv_matrices
+from core.fusion.patterns import QKV, qkv_matrices
 from core.fusion.visitor import AttentionSite, Place, Replacement
+from core.weights.roles import Matrix
 
 
 class Weight(Protocol):

@@ -16,15 +16,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from core.gguf.blocks import BlockMatrix
 from core.gguf.modules import BlockLinear
 from core.model.plain import is_plain
-
-Weight: TypeAlias = torch.Tensor | BlockMatrix
-"""``[out_features, in_features]``. Blocks occur on CPUs only."""
-
-Matrix: TypeAlias = tuple[Weight, torch.Tensor | None]
-"""Weight and bias of a linear layer."""
+from core.weights.roles import Matrix, Weight
 
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 

@@ -16,13 +16,14 @@ from core.fusion.cpu.module_patterns import (
     expert_patterns,
     module_patterns,
 )
-from core.fusion.cpu.packer import Packer
 from core.fusion.cpu.weights import log_bytes, numbers_of_values, widen_small
+from core.fusion.proof import cpu_proof
 from core.fusion.visitor import Attention, Visitor
 from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import Format
 from core.kernels.cpu.threads import bind_threads
 from core.model.prequantised import is_quantised
+from core.weights.packer import Packer
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -43,8 +44,12 @@ def visit_for_cpu(kernels: Kernels, model: Any, attention: Attention, fmt: Forma
     """
     num_values, num_in_blocks = numbers_of_values(model)
     bind_threads(kernels)  # before the owners of panels pack them
-    packer = Packer(kernels, fmt, has_blocks=num_in_blocks > 0)
-    proof = packer.proof()
+    packer = Packer(kernels, fmt)
+    proof = cpu_proof(
+        is_int8=fmt is Format.INT8,
+        rounds_activations=kernels.rounds_activations(fmt),
+        has_blocks=num_in_blocks > 0,
+    )
     visitor = Visitor(model, attention, proof)
     visitor.visit_model(partial(head_pattern, packer))
     visitor.visit_modules(*expert_patterns(packer))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from core.fusion.cpu.angles import AngleTable
+from core.executors.angles import AngleTable
 from core.fusion.cpu.layer import ROTATION, Buffers, FusedLayer
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Attention, NotRecognisedError

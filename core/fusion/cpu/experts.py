@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from core.fusion.cpu.mlp import GATED
-from core.fusion.cpu.packer import Packer
 from core.fusion.patterns import gate_kind
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Place
@@ -21,6 +20,7 @@ from core.kernels.cpu.grouped import GroupedWeight
 from core.kernels.cpu.linear import Epilogue
 from core.model.plain import COMPUTED
 from core.system.private_names import replace_parameters, stacked_activation
+from core.weights.packer import Packer
 
 _FIRST = ("gate_up_proj", "up_proj")
 """Names of the first weight: with a gate, and without."""

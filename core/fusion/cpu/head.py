@@ -8,8 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import nn
 
-from core.fusion.cpu.packer import Packer
-from core.fusion.patterns import Weight, matrix_of, reads_weights
+from core.fusion.patterns import matrix_of, reads_weights
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Candidate, Place, Replacement, place_of
 from core.gguf.blocks import BlockMatrix
@@ -18,6 +17,8 @@ from core.huge_pages import zeros
 from core.kernels.cpu.linear import PackedWeight
 from core.kernels.cpu.model import Table
 from core.model.plain import is_plain
+from core.weights.packer import Packer
+from core.weights.roles import Weight
 
 LEAST_ROWS = 8
 """Rows of logits that a buffer has room for, at least."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_int64
 
+from core.executors.memory import Memory
 from core.fusion.cpu.decoder import FusedDecoder
 from core.fusion.cpu.head import PackedHead
-from core.fusion.cpu.memory import Memory
 from core.kernels.cpu.model import Angles, ModelCall
 from core.model.forward import Logits
 from core.model_input import ModelInput

@@ -11,13 +11,11 @@ from core.fusion.cpu.layer_candidate import LayerCandidate
 from core.fusion.cpu.mixture import fused_mixture
 from core.fusion.cpu.mlp import fused_mlp
 from core.fusion.cpu.norm import FusedNorm, proved_norm
-from core.fusion.cpu.packer import Packer
 from core.fusion.patterns import (
     HEAD_NORMS,
     JOINT_QKV,
     OUTPUTS,
     QKV,
-    Matrix,
     clips,
     layer_names,
     matrix_of,
@@ -26,6 +24,8 @@ from core.fusion.proof import Proof
 from core.fusion.rotary import applies_rope, repeats_angles
 from core.fusion.visitor import AttentionSite, NotRecognisedError, place_of
 from core.layer_spec import LayerSpec
+from core.weights.packer import Packer
+from core.weights.roles import Matrix
 
 
 class LayerPattern:

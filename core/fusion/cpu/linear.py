@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from core.fusion.cpu.packer import Packer
 from core.fusion.joint import joint_qkv
 from core.fusion.patterns import QKV, matrix_of
 from core.fusion.visitor import AttentionSite, Place, Replacement
 from core.kernels.cpu.linear import Epilogue, PackedWeight
+from core.weights.packer import Packer
 
 
 class PackedLinear(nn.Module):

@@ -11,12 +11,12 @@ from torch.nn import functional
 
 from core.fusion.cpu.experts import PackedExperts
 from core.fusion.cpu.mlp import FusedMLP, fused_mlp
-from core.fusion.cpu.packer import Packer
 from core.fusion.patterns import matrix_of
 from core.fusion.proof import Proof, output_of
 from core.kernels.cpu.layer import Matrices, Matrix, Mixture
-from core.kernels.cpu.linear import Format, PackedWeight, pack
+from core.kernels.cpu.linear import PackedWeight
 from core.model.plain import is_plain
+from core.weights.packer import Packer
 
 _ROUTERS = ("gate", "router")
 _SHARED_EXPERT = "shared_expert"
@@ -132,7 +132,7 @@ def _router(packer: Packer, module: Any, proof: Proof) -> Router | None:
         expected = weights / weights.sum(-1, keepdim=True) if normalises else weights
         if _routes(output_of(reference, x), chosen, expected, proof):
             return Router(
-                _exact(packer, module.weight, parameters.get("bias")), per_token, normalises
+                packer.exact(module.weight.detach(), parameters.get("bias")), per_token, normalises
             )
     return None
 
@@ -162,11 +162,4 @@ def _shared(packer: Packer, children: dict[str, nn.Module]) -> SharedExpert | No
     weight, bias = gate
     if not isinstance(weight, torch.Tensor) or len(weight) != 1:
         return None
-    return SharedExpert(mlp, _exact(packer, weight, bias))
-
-
-def _exact(packer: Packer, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedWeight:
-    """Pack in float32."""
-    packed = pack(packer.kernels, [weight.detach().float()], [bias], Format.FLOAT32)
-    packer.count(packed.data, packed.bias)
-    return packed
+    return SharedExpert(mlp, packer.exact(weight.detach(), bias))

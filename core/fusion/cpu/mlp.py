@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from core.fusion.cpu.packer import Packer
 from core.fusion.patterns import Activation, Gate, gated_mlp, matrix_of, plain_mlp
 from core.fusion.visitor import Place, Replacement
 from core.kernels.cpu.linear import Epilogue, PackedWeight
+from core.weights.packer import Packer
 
 _PLAIN: dict[Activation, Epilogue] = {"silu": Epilogue.SILU, "gelu_tanh": Epilogue.GELU_TANH}
 GATED: dict[Gate, Epilogue] = {

@@ -11,10 +11,10 @@ from core.fusion.cpu.layer_pattern import LayerPattern
 from core.fusion.cpu.linear import linear_pattern, qkv_pattern
 from core.fusion.cpu.mlp import mlp_pattern
 from core.fusion.cpu.norm import norm_pattern
-from core.fusion.cpu.packer import Packer
 from core.fusion.cpu.rotary import rotary_pattern
 from core.fusion.proof import Proof
 from core.fusion.visitor import AttentionPattern, ModulePattern
+from core.weights.packer import Packer
 
 
 def expert_patterns(packer: Packer) -> tuple[ModulePattern, ...]:

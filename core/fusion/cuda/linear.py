@@ -9,8 +9,9 @@ from torch import nn
 from torch.nn import functional
 
 from core.fusion.joint import Stack, Weight, joint_qkv
-from core.fusion.patterns import Matrix, dense, matrix_of
+from core.fusion.patterns import dense, matrix_of
 from core.fusion.visitor import AttentionSite, Place, Replacement
+from core.weights.roles import Matrix
 
 
 class DenseWeight:

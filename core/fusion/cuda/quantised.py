@@ -13,7 +13,8 @@ import torch
 from core.contract.config import Quantization
 from core.fusion.cuda.linear import DenseWeight, stacked_bias
 from core.fusion.joint import Stack
-from core.fusion.patterns import Matrix, dense
+from core.fusion.patterns import dense
+from core.weights.roles import Matrix
 
 FORMATS = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 """The type of stored weights, by the name of the quantisation."""

@@ -244,10 +244,10 @@ def load(path: Path) -> Kernels:
     _share_openmp()
     try:
         loaded = Kernels(path)
-        check_layouts(loaded.layout)
-        return loaded
     except (OSError, AttributeError) as error:
         raise KernelsUnavailable(f"cannot load {path}: {error}") from error
+    check_layouts(loaded.layout)
+    return loaded
 
 
 def address(tensor: torch.Tensor | None) -> int | None:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from core.attention.cpu_backend import PagedCPUBackend
-from core.fusion.cpu.angles import AngleTable
+from core.executors.angles import AngleTable
 from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.fusion.cpu.decoder import FusedDecoder
 from core.kernels.cpu.library import kernels

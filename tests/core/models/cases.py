@@ -8,7 +8,7 @@ from typing import Any
 SIZES: dict[str, Any] = {
     "vocab_size": 97,
     "hidden_size": 48,
-    "intermediate_size": 56,
+    "intermediate_size": 64,
     "num_hidden_layers": 4,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -17,7 +17,7 @@ SIZES: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
     "pad_token_id": 0,
-    "moe_intermediate_size": 24,
+    "moe_intermediate_size": 32,
     "num_experts_per_tok": 2,
     "num_local_experts": 6,
     "num_experts": 6,

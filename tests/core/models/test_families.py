@@ -6,10 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from core.executors.supported import check_supported
+from core.kernels.cpu.library import kernels
 from core.models.spec import DecoderSpec, Undescribed
 from tests.core.models.cases import CASES, Case
 from tests.core.models.changes import changed
 from tests.core.models.twins import Twin
+
+KERNELS = kernels()
+NOT_COMPILED = {
+    "inputs and scales of layers",
+    "inputs of layers",
+    "latent attention",
+}
+"""What is in some families and not in the compiled kernels."""
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +32,21 @@ def test_logits_equal_those_of_transformers(case: Case, tmp_path: Path) -> None:
     twin = Twin(case, tmp_path)
     assert twin.worst(twin.spec, in_chunks=False) < EXACT
     assert twin.worst(twin.spec, in_chunks=True) < EXACT
+
+
+@pytest.mark.skipif(KERNELS is None, reason="no C++ compiler")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.family)
+def test_the_compiled_executor_computes_the_same(case: Case, tmp_path: Path) -> None:
+    assert KERNELS is not None
+    twin = Twin(case, tmp_path)
+    try:
+        check_supported(twin.spec)
+    except Undescribed as error:
+        what = str(error).removeprefix("the compiled kernels do not compute ")
+        assert what in NOT_COMPILED, what
+        pytest.skip(what)
+    assert twin.worst_compiled(KERNELS, in_chunks=False) < EXACT
+    assert twin.worst_compiled(KERNELS, in_chunks=True) < EXACT
 
 
 NO_MEANING = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,23 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from core.attention.base import AttentionBackend
+from core.attention.cpu_backend import PagedCPUBackend
 from core.attention.torch_backend import PagedTorchBackend
+from core.executors.compiled import CompiledExecutor
+from core.executors.layer_calls import CallBuilder
 from core.executors.plain import PlainExecutor, attention_layers
-from core.executors.weights import Weights, read_weights
+from core.executors.plain_weights import Weights, read_weights
+from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.linear import Format
 from core.kv.storage import KVStorage
+from core.layer_spec import LayerSpec
+from core.model.forward import Logits
 from core.model_input import ModelInput
 from core.models.families import describe
 from core.models.spec import DecoderSpec
+from core.weights.packer import Packer
+from core.weights.roles import RoleReader, SafetensorsFiles
 from tests.core.models.cases import SIZES, Case
 
 BLOCK_SIZE = 4
@@ -50,14 +61,32 @@ class Twin:
         self.spec, self.names = describe(self.values, case.max_model_len)
 
     def weights(self, spec: DecoderSpec) -> Weights:
-        return read_weights(sorted(self.folder.glob("*.safetensors")), spec, self.names)
+        return read_weights(self.tensors(), spec, self.names)
 
     def worst(self, spec: DecoderSpec, *, in_chunks: bool) -> float:
-        """The largest difference, as a share of the largest logit."""
-        run = Run(spec, self.weights(spec), len(self.prompts))
+        """The largest difference of the plain executor, as a share of the largest logit."""
+        weights = self.weights(spec)
+        layers = attention_layers(spec, weights)
+        backend = PagedTorchBackend(storage_of(layers, len(self.prompts)), layers)
+        return self.difference(Run(PlainExecutor(spec, weights, backend), backend), in_chunks)
+
+    def worst_compiled(self, kernels: Kernels, *, in_chunks: bool) -> float:
+        """The same of the compiled executor. Raises Undescribed for what it does not compute."""
+        reader = RoleReader(self.tensors(), self.spec, self.names)
+        calls = CallBuilder(self.spec, reader, Packer(kernels, Format.FLOAT32)).build()
+        executor = CompiledExecutor(kernels, self.spec, calls)
+        storage = storage_of(executor.layers, len(self.prompts))
+        backend = PagedCPUBackend(storage, executor.layers)
+        executor.attach(backend)
+        return self.difference(Run(executor, backend), in_chunks)
+
+    def difference(self, run: Run, in_chunks: bool) -> float:
         computed = run.in_chunks(self.prompts) if in_chunks else run.whole(self.prompts)
         pairs = zip(computed, self.logits, strict=True)
         return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+
+    def tensors(self) -> SafetensorsFiles:
+        return SafetensorsFiles(self.folder.glob("*.safetensors"))
 
 
 def _eager(make: Any, source: Any) -> Any:
@@ -88,20 +117,21 @@ def _draw(model: torch.nn.Module) -> None:
                 x.data.mul_(0.25)  # Gemma 4 does not divide scores: rounding would grow with them
 
 
-class Run:
-    """A plain executor over a KV cache."""
+def storage_of(layers: Sequence[LayerSpec], num_seqs: int) -> KVStorage:
+    return KVStorage(
+        layers,
+        num_blocks=num_seqs * MAX_BLOCKS,
+        block_size=BLOCK_SIZE,
+        dtype=torch.float32,
+        device=torch.device("cpu"),
+    )
 
-    def __init__(self, spec: DecoderSpec, weights: Weights, num_seqs: int) -> None:
-        layers = attention_layers(spec, weights)
-        storage = KVStorage(
-            layers,
-            num_blocks=num_seqs * MAX_BLOCKS,
-            block_size=BLOCK_SIZE,
-            dtype=torch.float32,
-            device=torch.device("cpu"),
-        )
-        self._backend = PagedTorchBackend(storage, layers)
-        self._executor = PlainExecutor(spec, weights, self._backend)
+
+class Run:
+    """An executor over a KV cache."""
+
+    def __init__(self, executor: Callable[[ModelInput], Logits], backend: AttentionBackend) -> None:
+        self._executor, self._backend = executor, backend
 
     def whole(self, prompts: list[torch.Tensor]) -> list[torch.Tensor]:
         return [self._step([(0, prompt, 0)])[0] for prompt in prompts]

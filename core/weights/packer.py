@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
 
-from core.fusion.patterns import Matrix
-from core.fusion.proof import Proof, cpu_proof
 from core.gguf.blocks import BlockMatrix, BlockType
 from core.gguf.values import plain_values
 from core.kernels.cpu.blocks import BlockFormat, pack_block_groups, pack_blocks
 from core.kernels.cpu.grouped import GroupedWeight, pack_groups
 from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import Format, PackedWeight, Rows, interleave, interleave_biases, pack
+from core.weights.roles import Matrix
 
 _PLAIN = {
     torch.float32: Format.FLOAT32,
@@ -34,9 +33,6 @@ class Packer:
 
     kernels: Kernels
     format: Format
-    has_blocks: bool = False
-    """Whether some matrices come in blocks, which are multiplied with activations of 8 bits."""
-
     _packed: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
 
     @property
@@ -44,15 +40,6 @@ class Packer:
         """Bytes of the packed or counted tensors that still exist."""
         tensors = [reference() for reference in self._packed]
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)
-
-    def proof(self) -> Proof:
-        """Return a proof with the tolerance of this format."""
-        rounds = self.kernels.rounds_activations(self.format)
-        return cpu_proof(
-            is_int8=self.format is Format.INT8,
-            rounds_activations=rounds,
-            has_blocks=self.has_blocks,
-        )
 
     def count(self, *tensors: torch.Tensor | None) -> None:
         """Count tensors for as long as they exist."""
@@ -106,20 +93,27 @@ class Packer:
             pack_blocks(self.kernels, fmt, parts, gate.columns, biases, is_gated=True)
         )
 
-    def groups(self, weights: torch.Tensor, bias: torch.Tensor | None) -> GroupedWeight:
+    def exact(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> PackedWeight:
+        """Pack in float32."""
+        packed = pack(self.kernels, [weight.float()], [bias], Format.FLOAT32)
+        return self._counted(packed)
+
+    def groups(
+        self, weights: Sequence[torch.Tensor] | torch.Tensor, bias: torch.Tensor | None
+    ) -> GroupedWeight:
         """Pack the matrices of ``[num_groups, num_rows, num_columns]`` with their biases."""
-        return self._groups(weights, bias, tuple(weights.shape))
+        return self._groups(weights, bias, (len(weights), *weights[0].shape))
 
     def gated_groups(
         self,
-        weights: tuple[torch.Tensor, torch.Tensor],
+        weights: Sequence[Sequence[torch.Tensor] | torch.Tensor],
         biases: tuple[torch.Tensor, torch.Tensor] | None,
     ) -> GroupedWeight | None:
         """Pack gates and ups for a gated epilogue; None if their rows do not divide into runs.
 
         Weights are ``[num_groups, num_rows, num_columns]``, biases ``[num_groups, num_rows]``.
         """
-        num_groups, num_rows, num_columns = weights[0].shape
+        num_groups, (num_rows, num_columns) = len(weights[0]), weights[0][0].shape
         half = self.kernels.panel // 2
         if num_rows % half:
             return None

@@ -1,0 +1,103 @@
+"""Memory of a step that the compiled kernels read and write. Core thread only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+
+from core.huge_pages import zeros
+from core.kernels.cpu.layer import LayerStep
+from core.kernels.cpu.model import Angles
+
+LEAST_ROWS = 8
+"""Rows of logits that a buffer has room for, at least."""
+
+LINE = 16
+"""float32 values of a cache line."""
+
+
+class Workspace:
+    """Memory for the intermediate results of a layer, which all layers share.
+
+    Layers with buffers of the same widths, and the same angles, have one LayerStep.
+    """
+
+    def __init__(self) -> None:
+        self._storage = torch.empty(0)
+        self._steps: dict[tuple[object, tuple[int, ...]], LayerStep] = {}
+        self._num_tokens = 0
+
+    def step(self, angles: object, widths: tuple[int, ...]) -> LayerStep:
+        """The step of layers of a kind; valid while this object lives.
+
+        ``angles`` is the kind of their angles, None if they have none. ``widths`` are the columns
+        of the buffers in the order of LayerStep's fields from ``normed`` to ``attended``, 0 where
+        there is no buffer.
+        """
+        return self._steps.setdefault((angles, widths), LayerStep())
+
+    def fit(self, num_tokens: int) -> None:
+        """Point every step to memory for so many tokens."""
+        if num_tokens == self._num_tokens:
+            return
+        self._num_tokens = num_tokens
+        size = num_tokens * max(sum(widths) for _, widths in self._steps)
+        if size > self._storage.numel():
+            self._storage = zeros(4 * size).view(torch.float32)
+        for (_, widths), step in self._steps.items():
+            starts = accumulate(
+                (4 * num_tokens * width for width in widths), initial=self._storage.data_ptr()
+            )
+            for name, start, width in zip(BUFFERS, starts, widths, strict=False):
+                setattr(step, name, start if width else None)
+            step.num_tokens = num_tokens
+
+    def point(self, x: int, positions: int, angles: Mapping[object, Angles]) -> None:
+        """Set the addresses of the residual stream, of positions, and of each kind's angles."""
+        for (kind, _), step in self._steps.items():
+            step.x = step.y = x
+            step.positions = positions
+            if kind is not None:
+                own = angles[kind]
+                step.cos, step.sin, step.rotated = own.cos, own.sin, own.rotated
+
+
+BUFFERS = ("normed", "projected", "query", "key", "hidden", "inner", "attended")
+
+
+class LogitsRoom(NamedTuple):
+    """Memory for logits: float32 ``[num_rows, vocab_size]``, its address and stride in values."""
+
+    logits: torch.Tensor
+    address: int
+    stride: int
+
+
+class LogitsBuffer:
+    """Logits are written into the same buffer, of huge pages, in every step.
+
+    They are the largest tensor of a step: allocating them costs more than sampling, and their rows
+    are so far apart that each is in a page of its own. Every row starts at a cache line, so that no
+    store touches two and large results can be written past the caches.
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._stride = -(-vocab_size // LINE) * LINE
+        self._buffer = torch.empty(0)
+        self._room = LogitsRoom(torch.empty(0, vocab_size), 0, self._stride)
+
+    def of(self, num_rows: int) -> LogitsRoom:
+        """Room for so many rows; the next call may return the same memory."""
+        if len(self._room.logits) != num_rows:
+            size = num_rows * self._stride
+            if self._buffer.numel() < size:
+                # what is not written takes no memory, but every buffer before this one may have
+                most = max(LEAST_ROWS, 1 << (num_rows - 1).bit_length())
+                self._buffer = zeros(4 * most * self._stride).view(torch.float32)
+            rows = self._buffer[:size].view(num_rows, self._stride)[:, : self._vocab_size]
+            self._room = LogitsRoom(rows, rows.data_ptr(), self._stride)
+        return self._room
