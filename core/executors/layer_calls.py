@@ -7,7 +7,7 @@ compute is refused before any weight is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -128,7 +128,7 @@ class CallBuilder:
         if spec.num_positions is not None:
             table = reader.whole("positions", None, (spec.num_positions, hidden))
             positions = Table.of_rows(self.keep(table)) or Table()
-        return ModelCall(
+        call = ModelCall(
             tokens=tokens,
             positions=positions,
             norm=norm,
@@ -137,6 +137,22 @@ class CallBuilder:
             embedding_norm=self.norm(spec.embedding_norm, "embedding_norm", None, (hidden,)),
             logit_cap=spec.logit_cap or 0.0,
         )
+        if spec.layer_input is not None:
+            self._set_inputs(call, spec.layer_input)
+        return call
+
+    def _set_inputs(self, call: ModelCall, spec: specs.LayerInput) -> None:
+        """The factors of both halves of the mean are those of a table and of a norm."""
+        hidden, num_layers = self.spec.hidden_size, len(self.spec.layers)
+        shapes = dict(spec.tensors(hidden, num_layers))
+        [embedding] = self.reader.matrices("input_embedding", None, shapes["input_embedding"])
+        projection = self.matrix("input_projection", None, shapes["input_projection"], bias=False)
+        # its input is divided by the root of its columns
+        norm = replace(spec.norm, eps=spec.norm.eps * hidden)
+        call.input_table = self._table(embedding, (spec.size / 2) ** 0.5)
+        call.input_projection = Matrix.of(projection)
+        call.input_norm = self.norm(norm, "input_norm", None, (spec.size,), scale=2**-0.5)
+        call.input_size = spec.size
 
     def _table(self, embedding: Weight, scale: float) -> Table:
         if isinstance(embedding, BlockMatrix):

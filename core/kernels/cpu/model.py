@@ -80,5 +80,10 @@ class ModelCall(ctypes.Structure):
         ("logits_stride", c_int64),
         ("best", c_void_p),
         ("embedding_norm", Norm),
+        ("input_table", Table),
+        ("input_projection", Matrix),
+        ("input_norm", Norm),
+        ("input_size", c_int64),
+        ("inputs", c_void_p),
         ("logit_cap", c_double),
     )
