@@ -38,6 +38,7 @@ class Calls:
     ``layers`` are what attention and the KV cache need.
     """
 
+    vocab_size: int
     model: ModelCall
     calls: list[LayerCall]
     layers: list[LayerSpec]
@@ -64,7 +65,7 @@ class CallBuilder:
             calls.append(builder.call(layer.mixer, self._workspace))
             layers.append(builder.layer_spec(layer.mixer))
         self.reader.check_all_read()
-        return Calls(model, calls, layers, self._workspace, self.kept)
+        return Calls(self.spec.vocab_size, model, calls, layers, self._workspace, self.kept)
 
     def keep(self, value: Kept) -> Kept:
         """Keep what an argument points to."""
