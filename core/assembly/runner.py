@@ -11,7 +11,7 @@ from core.assembly.attention import Instrument, attention_factory
 from core.assembly.forward import build_forward, connect_hand_over
 from core.attention.base import BackendFactory
 from core.contract.config import EngineConfig, Quantization
-from core.contract.info import ModelPath, PathName
+from core.contract.info import ONE_CALL, ModelPath
 from core.fusion.accelerate import (
     Acceleration,
     accelerate,
@@ -106,10 +106,9 @@ def _of_executor(model: LoadedModel, config: EngineConfig) -> _Served | None:
     executor = model.executor
     if executor is None:
         return None
-    name: PathName = "whole model in one call"
     return _Served(
         executor,
-        Acceleration("cpu", model.computation, ModelPath(name=name, expected=name)),
+        Acceleration("cpu", model.computation, ModelPath(name=ONE_CALL, expected=ONE_CALL)),
         "cpu",
         attention_factory("cpu", model, config),
         kv_dtype(model, config, in_blocks=model.in_blocks),

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from core.executors.attention_shapes import layer_spec
 from core.executors.buffers import Workspace
 from core.executors.supported import check_supported, epilogue_of, unsupported
 from core.gguf.blocks import BlockMatrix
@@ -158,16 +159,7 @@ class _LayerBuilder:
         sinks = None
         if mixer.has_sinks:
             sinks = self._reader.whole("sinks", self._index, self._shapes["sinks"])
-        return LayerSpec(
-            mixer.num_heads,
-            mixer.num_kv_heads,
-            mixer.head_dim,
-            mixer.value_dim,
-            mixer.scale,
-            mixer.window,
-            mixer.softcap,
-            sinks,
-        )
+        return layer_spec(mixer, sinks)
 
     def call(self, mixer: Attention, workspace: Workspace) -> LayerCall:
         """The arguments of the layer."""

@@ -6,15 +6,19 @@ from math import prod
 from types import SimpleNamespace
 from typing import Any
 
-from core.models.spec import Attention, DecoderSpec, FeedForward, Mixture
+from core.models.spec import Attention, DecoderSpec, FeedForward, Mixture, Tensors
 
 
 def num_parameters(spec: DecoderSpec) -> int:
     """Values of all tensors."""
-    shapes = [shape for _, shape in spec.tensors()]
+    return sum(prod(shape) for _, shape in roles_of(spec))
+
+
+def roles_of(spec: DecoderSpec) -> Tensors:
+    """Roles and shapes of all tensors."""
+    yield from spec.tensors()
     for layer in spec.layers:
-        shapes += [shape for _, shape in layer.tensors(spec.hidden_size)]
-    return sum(map(prod, shapes))
+        yield from layer.tensors(spec.hidden_size)
 
 
 def sizes_of(spec: DecoderSpec, model_type: str) -> Any:
