@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from server.app import heap
+from server.process import heap
 from tests.support.source_tree import ROOT
 
 
