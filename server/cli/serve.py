@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import time
@@ -80,7 +81,7 @@ class StartUp:
             if self._load is not None:
                 return self._load()
             import_modelling()
-            heap.keep()
+            gc.freeze()  # what is imported is left out of the collection of ``heap.freeze`` too
             return load_model(self._settings.model, self._settings.engine)
 
     def begin(self, endpoint: Endpoint) -> None:
