@@ -9,9 +9,9 @@ from litestar import Litestar
 
 from core.thread import Event
 from server.apis.responses.store import ResponseStore
-from server.app.edge import with_ticket
 from server.app.lifespan import engine_lifespan, tracing_lifespan
 from server.app.routes import CONTROLLERS, DEPENDENCIES
+from server.generation.middleware import with_ticket
 from server.generation.model import Loaded
 from server.generation.request import StrictRequest
 from server.http.apis import table
