@@ -18,7 +18,7 @@ from collections.abc import Callable
 from litestar import Litestar
 from litestar.types import ASGIApp
 
-from server.admission.middleware import with_admission
+from server.admission.control import with_admission
 from server.http.paths import with_paths
 from server.observe.access_log import with_trace
 
