@@ -17,7 +17,7 @@ from server.http.apis import path_at
 from server.http.body import declared_size
 from server.http.errors import APIError, send_error, to_api_error
 from server.http.origins import HostPolicy
-from server.net.refusal import BUSY, BUSY_KEY
+from server.net.refusal import BUSY_KEY, busy
 from server.observe.trace import trace_of
 from server.settings.settings import Settings
 from server.tenants.tenant import SCOPE_KEY as TENANT_KEY
@@ -59,33 +59,28 @@ def decide_by_budgets(
         if not has_ticket or (keys and not tenant.has_key):
             return Decision(tenant)
         try:
-            return Decision(tenant, ticket=take_ticket(tenant, headers))
-        except QueueFull as full:
-            error = to_api_error(full)
-            error.headers |= rates.headers(tenant.name) if rates else {}
-            return Decision(tenant, error=error)
-        except (APIError, Unavailable) as refusal:
+            check_accepting()
+            seconds = seconds_given(headers, settings.request_timeout)
+            if rates:
+                rates.admit(tenant.name)
+            declared = declared_size(headers)
+            if declared is not None:  # a larger body is a 413, not a 429
+                declared = min(declared, settings.max_body_size)
+            ticket = Ticket(admission, tenant, declared_bytes=declared, seconds=seconds)
+            return Decision(tenant, ticket=ticket)
+        except (APIError, QueueFull, Unavailable) as refusal:
             error = to_api_error(refusal).with_traceback(None)  # its frames have the scope
+            if rates:
+                error.headers |= rates.headers(tenant.name)
             return Decision(tenant, error=error)
-
-    def take_ticket(tenant: Tenant, headers: list[tuple[bytes, bytes]]) -> Ticket:
-        check_accepting()
-        seconds = seconds_given(headers, settings.request_timeout)
-        if rates:
-            rates.admit(tenant.name)
-        declared = declared_size(headers)
-        if declared is not None:  # a larger body is a 413, not a 429
-            declared = min(declared, settings.max_body_size)
-        return Ticket(admission, tenant, declared_bytes=declared, seconds=seconds)
 
     return decide
 
 
 def ticket_of(scope: Any) -> Ticket:
-    """The ticket of an HTTP scope. Raises KeyError on a route that takes none."""
+    """The ticket of an HTTP scope, on a route that takes one."""
     decision: Decision = scope["state"][SCOPE_KEY]
-    if decision.ticket is None:
-        raise KeyError(SCOPE_KEY)
+    assert decision.ticket is not None
     return decision.ticket
 
 
@@ -99,7 +94,7 @@ def with_admission(app: Litestar) -> ASGIApp:
         state, trace = scope["state"], trace_of(scope)
         if BUSY_KEY in state and not path_at(scope["path"]).is_probe:
             trace.key = tenant_at(scope["client"]).name  # keys are not looked up
-            await send_error(scope, send, BUSY())
+            await send_error(scope, send, busy())
             return
         decision: Decision = app.state.decide(scope)
         state[SCOPE_KEY], state[TENANT_KEY] = decision, decision.tenant

@@ -33,8 +33,8 @@ KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 ACCEPTS = 64
 """Connections that are opened in one iteration of the event loop: a few milliseconds of work."""
 
-PAUSE_WITHOUT_DESCRIPTORS = 0.1
-"""Seconds until the next try after the system had no descriptor or memory left."""
+PAUSE = 0.04
+"""Seconds until the next try where the limit, or the system, has no room for a connection."""
 
 TLS_HANDSHAKE_TIMEOUT = 10.0
 TLS_SHUTDOWN_TIMEOUT = 5.0
@@ -270,7 +270,7 @@ class Acceptor:
     def _accept_some(self) -> None:
         for _ in range(ACCEPTS):
             if not self._limit.has_room():
-                self._pause(self._limit.seconds_to_room())
+                self._pause(PAUSE)
                 return
             try:
                 connection, _ = self._listener.accept()
@@ -280,7 +280,7 @@ class Acceptor:
                 if error.errno not in EXHAUSTED:
                     continue  # that one connection has failed
                 self._limit.warn("Cannot accept connections: %s", error.strerror)
-                self._pause(PAUSE_WITHOUT_DESCRIPTORS)
+                self._pause(PAUSE)
                 return
             connection.setblocking(False)
             slot = self._limit.enter(connection.fileno())
