@@ -258,7 +258,8 @@ class Acceptor:
         without a word to its protocol.
         """
         self._is_closed = True
-        self._pause()
+        if self._is_accepting:
+            self._pause()
         for task in self._opening if self._tls is not None else ():
             task.cancel()
         self._listener.close()
@@ -270,7 +271,7 @@ class Acceptor:
     def _accept_some(self) -> None:
         for _ in range(ACCEPTS):
             if not self._limit.has_room():
-                self._pause(PAUSE)
+                self._pause()
                 return
             try:
                 connection, _ = self._listener.accept()
@@ -280,7 +281,7 @@ class Acceptor:
                 if error.errno not in EXHAUSTED:
                     continue  # that one connection has failed
                 self._limit.warn("Cannot accept connections: %s", error.strerror)
-                self._pause(PAUSE)
+                self._pause()
                 return
             connection.setblocking(False)
             slot = self._limit.enter(connection.fileno())
@@ -311,20 +312,16 @@ class Acceptor:
         if self._is_closed:
             protocol.shutdown()
 
-    def _pause(self, seconds: float | None = None) -> None:
-        """Stop accepting; with ``seconds``, for so long at most."""
-        if self._is_accepting:
-            self._is_accepting = False
-            self._loop.remove_reader(self._listener)
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
-        if seconds is not None:
-            self._retry = self._loop.call_later(seconds, self._resume)
+    def _pause(self) -> None:
+        """Stop accepting, for PAUSE at most."""
+        self._is_accepting = False
+        self._loop.remove_reader(self._listener)
+        self._retry = self._loop.call_later(PAUSE, self._resume)
 
     def _resume(self) -> None:
         if self._is_accepting or self._is_closed:
             return
-        self._pause()
+        if self._retry is not None:
+            self._retry.cancel()
         self._is_accepting = True
         self._loop.add_reader(self._listener, self._accept_some)
