@@ -10,9 +10,22 @@ from core.contract.errors import QueueFull, RoseInferError
 from server.admission.budget import Budget, RateLimiter
 from server.bridge.stream import ResponseStream
 from server.observe.trace import Trace
+from server.settings.settings import Settings
 from server.settings.types import Rates
 from server.tenants.tenant import Tenant
 from server.workers.pools import Pacing, Turn
+
+HELD_BODIES = 4
+"""Bodies of the largest size that may be held at once."""
+
+DECODED_BODIES = 16
+"""Times the size of the largest body that decoded bodies and whole answers may take together."""
+
+MIN_MEMORY = 512 * 2**20
+"""Bytes that they may take at least."""
+
+MAX_COMPILATIONS = 32
+"""Requests whose grammars are compiled or wait for that."""
 
 
 class Admission:
@@ -22,61 +35,52 @@ class Admission:
     decoded bodies, until their answers are sent, and of whole answers.
     """
 
-    def __init__(
-        self,
-        *,
-        choices: int,
-        body_bytes: int,
-        memory: int,
-        prompt_tokens: int,
-        output_tokens: int,
-        compilations: int,
-        rates: Rates | None = None,
-    ) -> None:
-        self.rates = RateLimiter(rates or Rates())
+    def __init__(self, settings: Settings) -> None:
+        self.rates = RateLimiter(settings.rate_limit or Rates())
         self.pacing = Pacing()
         self.num_tickets = 0  # requests between their headers and the last byte of their answer
         self.choices = Budget(
-            choices,
+            settings.engine.max_num_seqs + settings.max_queued_requests,
             full="Too many requests are waiting.",
             never="This asks for {} generations at once",
             param="n",
         )
-        self.body_bytes = Budget(body_bytes, full="Too many bytes of requests are waiting.")
+        self.body_bytes = Budget(
+            HELD_BODIES * settings.max_body_size, full="Too many bytes of requests are waiting."
+        )
         self.memory = Budget(
-            memory,
+            max(DECODED_BODIES * settings.max_body_size, MIN_MEMORY),
             full="Requests and their answers hold too much memory.",
             never="The body may take {} bytes once it is decoded",
         )
         self.prompt_tokens = Budget(
-            prompt_tokens,
+            settings.max_queued_prompt_tokens,
             full="Too many prompt tokens are waiting.",
             never="The prompts have {} tokens together",
             param="prompt",
         )
         self.output_tokens = Budget(
-            output_tokens,
+            settings.max_queued_output_tokens,
             full="Too many tokens are waiting to be generated.",
             never="This asks for up to {} tokens in all choices",
             param="max_tokens",
         )
         self.compilations = Budget(
-            compilations, full="Too many grammars are waiting to be compiled."
+            MAX_COMPILATIONS, full="Too many grammars are waiting to be compiled."
         )
+        parts = vars(self).items()
+        self._budgets = {name: part for name, part in parts if isinstance(part, Budget)}
 
     @property
     def num_refused(self) -> int:
         """Requests that were refused because a budget was used up."""
-        return sum(self._refused_by_budget().values())
+        return sum(budget.num_refused for budget in self._budgets.values())
 
     @property
     def refusals(self) -> dict[str, int]:
         """Requests that were answered 429, by the budget or the rate that was used up."""
-        return self._refused_by_budget() | self.rates.refusals
-
-    def _refused_by_budget(self) -> dict[str, int]:
-        parts = vars(self).items()
-        return {name: part.num_refused for name, part in parts if isinstance(part, Budget)}
+        by_budget = {name: budget.num_refused for name, budget in self._budgets.items()}
+        return by_budget | self.rates.refusals
 
 
 class Ticket:
