@@ -105,7 +105,7 @@ def with_admission(app: Litestar) -> ASGIApp:
             await app(scope, receive, send)
         else:
             with decision.ticket:
-                await decision.ticket.begin()
+                await decision.ticket.admission.pacing.begin(decision.tenant.name)
                 await app(scope, receive, send)
             del state[SCOPE_KEY]  # what anyio keeps of a cancelled task may refer to the scope
 

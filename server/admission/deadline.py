@@ -120,7 +120,7 @@ def deadline(ticket: Ticket, watched: Watched) -> Iterator[None]:
     if not is_over or ticket.trace.status is not None:  # it has begun to answer
         return
     if watched.is_uploaded:
-        raise DeadlineExceeded(str(error), retry_after=ticket.retry_after())
+        raise DeadlineExceeded(str(error), retry_after=ticket.admission.choices.retry_after(1))
     raise APIError(
         408,
         f"The body did not arrive within {seconds:g} s.",

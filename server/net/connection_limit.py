@@ -20,20 +20,11 @@ from dataclasses import dataclass
 
 logger = logging.getLogger("roseinfer.connections")
 
-RESERVE = 32
-"""Connections above the limit: probes, and requests that are answered 503."""
-
-MIN_AGE = 0.15
-"""Seconds before a waiting connection is ended for a new one. A probe may wait this long."""
-
-LOG_INTERVAL = 10.0
-"""Seconds between two log lines about the same condition."""
-
-OTHER_DESCRIPTORS = 64
-"""Descriptors for everything but connections: the model's files, pipes, logs."""
-
-FEWEST = 8
-"""Connections that are served however low the limit of descriptors is."""
+RESERVE = 32  # connections above the limit: probes, and requests that are answered 503
+MIN_AGE = 0.15  # seconds before a waiting one is ended for a new one; a probe may wait this long
+LOG_INTERVAL = 10.0  # seconds between two log lines about the same condition
+OTHER_DESCRIPTORS = 64  # for everything but connections: the model's files, pipes, logs
+FEWEST = 8  # connections that are served however low the limit of descriptors is
 
 
 @dataclass(slots=True, eq=False)

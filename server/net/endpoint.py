@@ -23,23 +23,15 @@ from server.net.protocol import LimitedProtocol, Limits
 from server.settings.settings import Settings
 
 BACKLOG = 2048
-
-SOCKET_MODE = 0o660
-"""Permissions of a Unix socket: its owner and group may connect."""
+SOCKET_MODE = 0o660  # permissions of a Unix socket: its owner and group may connect
 
 KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """Options with which the kernel finds that a peer has vanished, after two minutes."""
 
-ACCEPTS = 64
-"""Connections that are opened in one iteration of the event loop: a few milliseconds of work."""
-
-PAUSE = 0.04
-"""Seconds until the next try where the limit, or the system, has no room for a connection."""
-
-TLS_HANDSHAKE_TIMEOUT = 10.0
-TLS_SHUTDOWN_TIMEOUT = 5.0
-"""Seconds until a connection is ended without the client's part."""
-
+ACCEPTS = 64  # connections in one iteration of the event loop: a few milliseconds of work
+PAUSE = 0.04  # seconds to the next try where the limit, or the system, has no room for a connection
+TLS_HANDSHAKE_TIMEOUT = 10.0  # seconds for the client's part
+TLS_SHUTDOWN_TIMEOUT = 5.0  # the same
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 

@@ -20,14 +20,9 @@ from core.fair_queue import Entry, FairQueue, fair_entries
 P = ParamSpec("P")
 T = TypeVar("T")
 
-BEGINS = 4
-"""Requests that begin before the event loop runs other callbacks: a few milliseconds of work."""
-
-LARGE_BODY = 64 * 1024
-"""Bytes above which a request is tokenized in the pool of large ones."""
-
-NUM_COMPILERS = 2
-"""Grammars that are compiled at a time."""
+BEGINS = 4  # requests between two other callbacks of the event loop: a few milliseconds of work
+LARGE_BODY = 64 * 1024  # bytes above which a request is tokenized in the pool of large ones
+NUM_COMPILERS = 2  # grammars that are compiled at a time
 
 is_abandoned: ContextVar[Callable[[], bool]] = ContextVar("is_abandoned", default=lambda: False)
 """Set by a WorkerPool in the worker thread."""
