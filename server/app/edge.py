@@ -1,13 +1,15 @@
 """The five ASGI layers of our own between the protocol and a handler, from the outside in.
 
-1. ``with_paths``: a path as the router spells it, with ``/v1`` if that is missing; HEAD as GET.
-2. ``with_trace``: the request's id, its trace and line in the access log, the stall detector.
-3. ``with_admission``: the decision about host, origin, tenant, rates and budgets, with the ticket.
-   It is made from the head, before the body is read.
-4. ``key_guard``: a key, on routes that need one. It runs after routing, as a middleware of the
-   application.
-5. ``with_ticket``, or ``with_traffic`` in the router: what the client's leaving and the deadline
-   end, on routes that do much work.
+1. ``with_paths`` (``server.http``): a path as the router spells it, with ``/v1`` if that is
+   missing; HEAD as GET.
+2. ``with_trace`` (``server.observe``): the request's id, its trace and line in the access log, the
+   stall detector.
+3. ``with_admission`` (``server.admission``): the decision about host, origin, tenant, rates and
+   budgets, with the ticket. It is made from the head, before the body is read.
+4. ``key_guard`` (``server.tenants``): a key, on routes that need one. It runs after routing, as a
+   middleware of the application.
+5. ``with_ticket`` (``server.generation``), or ``with_traffic`` (``server.router``): what the
+   client's leaving and the deadline end, on routes that do much work.
 """
 
 from __future__ import annotations
