@@ -11,18 +11,11 @@ from core.contract.errors import InvalidRequest, QueueFull
 from server.http.errors import APIError
 from server.settings.types import Rates
 
-MIN_RETRY_AFTER, MAX_RETRY_AFTER = 1, 60
-"""Seconds. Bounds of ``Retry-After``."""
-
-RESERVE_SHARE = 4
-"""The limit divided by this is the reserve of tenants that hold less than their fair share."""
-
-TIME_CONSTANT = 10.0
-"""Seconds after which what was given back counts a third."""
-
+MIN_RETRY_AFTER, MAX_RETRY_AFTER = 1, 60  # bounds of ``Retry-After`` in seconds
+RESERVE_SHARE = 4  # the limit divided by this is the reserve of tenants below their fair share
+TIME_CONSTANT = 10.0  # seconds after which what was given back counts a third
 MINUTE = 60.0
-MAX_TENANTS = 4096
-"""Tenants whose buckets are full again are forgotten, never while there are fewer than this."""
+MAX_TENANTS = 4096  # with buckets; from then on those whose buckets are full are forgotten
 
 
 @dataclass(eq=False)
@@ -71,11 +64,9 @@ class Budget:
         """Return what ``take`` or ``add`` counted, or a part of it."""
         if not amount:
             return
-        left = self._by_tenant[tenant] - amount
-        assert left >= 0
-        if left:
-            self._by_tenant[tenant] = left
-        else:
+        self._by_tenant[tenant] -= amount
+        assert self._by_tenant[tenant] >= 0
+        if not self._by_tenant[tenant]:
             del self._by_tenant[tenant]
         self.held -= amount
         now = self.clock()

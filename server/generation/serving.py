@@ -19,18 +19,6 @@ from server.observe.stalls import StallWatch
 from server.settings.settings import Settings
 from server.workers.pools import WorkerPools
 
-HELD_BODIES = 4
-"""Bodies of the largest size that may be held at once."""
-
-DECODED_BODIES = 16
-"""Times the size of the largest body that decoded bodies and whole answers may take together."""
-
-MIN_MEMORY = 512 * 2**20
-"""Bytes that they may take at least."""
-
-MAX_COMPILATIONS = 32
-"""Requests whose grammars are compiled or wait for that."""
-
 
 @dataclass(slots=True)
 class Serving:
@@ -52,19 +40,10 @@ class Serving:
     @classmethod
     def of(cls, settings: Settings, bridge: EngineBridge) -> Serving:
         """What belongs to these settings, created now on the running event loop."""
-        admission = Admission(
-            choices=settings.engine.max_num_seqs + settings.max_queued_requests,
-            body_bytes=HELD_BODIES * settings.max_body_size,
-            memory=max(DECODED_BODIES * settings.max_body_size, MIN_MEMORY),
-            prompt_tokens=settings.max_queued_prompt_tokens,
-            output_tokens=settings.max_queued_output_tokens,
-            compilations=MAX_COMPILATIONS,
-            rates=settings.rate_limit,
-        )
         return cls(
             settings=settings,
             bridge=bridge,
-            admission=admission,
+            admission=Admission(settings),
             pools=WorkerPools(settings.tokenizer_workers),
             stalls=StallWatch(asyncio.get_running_loop()),
             created=int(time.time()),

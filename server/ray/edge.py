@@ -17,7 +17,6 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 import server.apis  # noqa: F401 - registers the APIs
 from core.contract.errors import QueueFull, Unavailable
 from server.admission.budget import Budget
-from server.admission.deadline import DISCONNECT
 from server.http.body import declared_size
 from server.http.ends import last_bytes, media_type_of
 from server.http.errors import APIError, body_too_large, no_such_route, send_error, to_api_error
@@ -205,6 +204,6 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         if left:
             return {"type": "http.request", "body": left.pop(), "more_body": False}
         message: Any = await receive()
-        return message if message["type"] != "http.request" else DISCONNECT
+        return {"type": "http.disconnect"} if message["type"] == "http.request" else message
 
     return replayed

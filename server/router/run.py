@@ -6,10 +6,10 @@ import os
 import socket
 import sys
 
-from server.app import heap
-from server.app.draining import DrainingServer, server_config
 from server.app.edge import with_edge
 from server.net.endpoint import ListenError, open_endpoint
+from server.process import heap
+from server.process.draining import DrainingServer, server_config
 from server.router.app import create_app
 from server.router.config.config import ConfigError, read_config
 from server.router.config.settings import RouteSettings, environ_of_models
