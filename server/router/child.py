@@ -17,8 +17,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from server.client.address import Address
-from server.client.answer import sickness
+from server.client.answer import Address, sickness
 from server.router.config.config import PORT, SOCKET, RoutedModelConfig
 
 

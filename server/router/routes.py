@@ -25,11 +25,12 @@ from schemas.ollama_answer import (
     OllamaVersion,
 )
 from schemas.route import RouterStats
+from server.admission.budget import HeldBody
 from server.admission.deadline import Watched
 from server.http.body import declared_size
 from server.http.errors import no_such_route
 from server.router.forward import ForwardedAnswer
-from server.router.order import SCOPE_KEY, AnyRequest, HeldBody, order_of, order_of_response
+from server.router.order import SCOPE_KEY, AnyRequest, order_of, order_of_response
 from server.router.routing import Routing, statistics
 from server.tenants.tenant import tenant_of
 

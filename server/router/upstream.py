@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from server.client.address import Address
-from server.client.answer import sickness
+from server.client.answer import Address, sickness
 from server.router.child import Child
 from server.router.config.config import RouteConfig, RoutedModelConfig
 from server.router.config.policy import ModelSlot, ModelState

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from server.client.address import Address, parse_url
+from server.client.answer import Address, parse_url
 from server.settings.types import size
 
 PORT, SOCKET = "{port}", "{socket}"
