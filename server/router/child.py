@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from server.client.answer import Address, sickness
@@ -72,6 +72,8 @@ FIRST_WAIT, LONGEST_WAIT = 0.005, 0.25
 
 _STDERR = 2
 _PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+"""Looked up here: between fork and exec, nothing should be."""
 
 
 class LoadFailed(Exception):
@@ -107,7 +109,7 @@ class Child:
                 stdout=_STDERR,
                 env={**environ, **config.env},
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=_die_with_parent if _prctl else None,
             )
         except OSError as error:
             reserved.close()
@@ -180,15 +182,5 @@ def command_of(name: str, config: RoutedModelConfig) -> Sequence[str]:
 
 def _die_with_parent() -> None:
     """Runs in the child before its program: the kernel kills it when the router ends."""
+    assert _prctl is not None
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _load_prctl() -> Callable[[int, int], int]:
-    """Loaded here: between fork and exec, nothing should be looked up."""
-    with contextlib.suppress(OSError, AttributeError):
-        prctl: Callable[[int, int], int] = ctypes.CDLL(None).prctl
-        return prctl
-    return lambda _option, _signal: 0
-
-
-_prctl = _load_prctl()

@@ -133,7 +133,7 @@ class ForwardedAnswer(Response[None]):
             body.data,
             silence=config.answer_timeout,
             on_progress=upstream.heard,
-            on_sent=body.release if is_last else _keep,
+            on_sent=body.release if is_last else lambda: None,
         )
         try:
             await answer.connect(upstream.address, config.connect_timeout)
@@ -218,7 +218,3 @@ class ForwardedAnswer(Response[None]):
 
     async def _write(self, data: bytes, *, more_body: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": more_body})
-
-
-def _keep() -> None:
-    """Another server may be asked."""
