@@ -96,7 +96,18 @@ class Fleet:
         try:
             yield future
         finally:
-            self._leave(model, future)
+            if not future.done():
+                future.cancel()
+                model.waiting.remove(future)
+                model.num_waiting -= 1
+                if not model.num_waiting:
+                    model.wanted_since = None
+                self.replan()
+            elif not future.cancelled() and future.exception() is None:
+                model.num_inside -= 1
+                model.last_used = self._loop.time()
+                if not model.num_inside:
+                    self.replan()
 
     def _join(self, model: RoutedModel, tenant: str) -> asyncio.Future[None]:
         future: asyncio.Future[None] = self._loop.create_future()
@@ -115,21 +126,6 @@ class Fleet:
             model.wanted_since = now
         self.replan()
         return future
-
-    def _leave(self, model: RoutedModel, future: asyncio.Future[None]) -> None:
-        """Give back a place, or stop waiting for one."""
-        if not future.done():
-            future.cancel()
-            model.waiting.remove(future)
-            model.num_waiting -= 1
-            if not model.num_waiting:
-                model.wanted_since = None
-            self.replan()
-        elif not future.cancelled() and future.exception() is None:
-            model.num_inside -= 1
-            model.last_used = self._loop.time()
-            if not model.num_inside:
-                self.replan()
 
     async def is_gone(self, model: RoutedModel) -> bool:
         """Whether the process of a model has ended, or ends in a moment."""
