@@ -1,10 +1,9 @@
-"""Tool-call formats, one module a family. A new family is a new module and its line here."""
+"""Tool-call formats, one class a family. A new family is a new class and its line here."""
 
 from __future__ import annotations
 
 from server.parsers.tool.deepseek import DeepseekParser
-from server.parsers.tool.hermes import GenericParser, HermesParser
-from server.parsers.tool.llama3_json import Llama3JsonParser
+from server.parsers.tool.json_call import GenericParser, HermesParser, Llama3JsonParser
 from server.parsers.tool.mistral import MistralParser
 from server.parsers.tool.parser import CallParser
 from server.parsers.tool.pythonic import PythonicParser
