@@ -61,9 +61,6 @@ class Trace:
         self.seconds[self._phase] = self.seconds.get(self._phase, 0.0) + now - self._since
         self._phase, self._since = phase, now
 
-    def works(self) -> None:
-        self.enter("worker")
-
     def submitted(self, stream: ResponseStream) -> None:
         """The engine has it. No other phase follows."""
         self.enter("engine")
