@@ -108,8 +108,7 @@ class ServerAnswer(asyncio.Protocol):
         self.status = 0
         self.headers: Headers = []
         self.num_pieces = 0
-        self.last = b""
-        """The last piece of the body that was passed on."""
+        self.last = b""  # the last piece of the body that was passed on
         self.writer: PieceWriter | None = None
         """Gets the body whenever that need not wait."""
         self._request = request

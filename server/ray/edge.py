@@ -35,8 +35,7 @@ SESSION = b"x-session-id"
 
 REQUEST_ID = b"x-request-id"
 
-_OWN_PATHS = "/-/"
-"""Paths that Serve's proxies answer themselves, in plain text."""
+_OWN_PATHS = "/-/"  # paths that Serve's proxies answer themselves, in plain text
 
 
 def middlewares() -> list[Any]:

@@ -27,8 +27,7 @@ SOON = 10.0
 Once is an accident: the second time in a row begins the pauses.
 """
 
-LAST_MOMENT = 1.0
-"""Seconds between the end of a process's socket and its own end."""
+LAST_MOMENT = 1.0  # seconds between the end of a process's socket and its own end
 
 
 class Fleet:

@@ -25,8 +25,7 @@ SERVICE_UNAVAILABLE = 503
 REFUSALS = frozenset({429, SERVICE_UNAVAILABLE})
 """Statuses with which a server says that it has not begun with a request."""
 
-MAX_ERROR_BODY = 64 * 1024
-"""Bytes of an error that are passed on in an event."""
+MAX_ERROR_BODY = 64 * 1024  # bytes of an error that are passed on in an event
 
 MAX_PROCESSES = 3
 """Processes of a model, one after the other, that are waited for on behalf of one request."""

@@ -39,8 +39,7 @@ def _bare(path: str) -> str:
 _GENERATING = {_bare(path) for path, known in table().items() if known.has_ticket} | _FOREIGN
 """Paths, without /v1, at which a request that names no model gets the default one."""
 
-SCOPE_KEY = "held_body"
-"""Key in the ``state`` of an ASGI scope."""
+SCOPE_KEY = "held_body"  # key in the ``state`` of an ASGI scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

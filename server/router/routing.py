@@ -22,8 +22,7 @@ from server.settings.settings import Settings
 from server.tenants.shelves import Shelves
 
 MAX_RESPONSES = 10_000
-HEAD_SIZE = 4096
-"""Bytes of an answer in which its id is looked for."""
+HEAD_SIZE = 4096  # bytes of an answer in which its id is looked for
 
 _ID = re.compile(rb'"id"\s*:\s*"(resp_[A-Za-z0-9_-]{1,128})"')
 

@@ -26,8 +26,7 @@ TOOL_PARSERS: dict[str, type[CallParser]] = {
 In the order of detection: the first family that uses a chat template is the model's.
 """
 
-GENERIC = GenericParser.name
-"""The form of models whose chat template shows no tools."""
+GENERIC = GenericParser.name  # the form of models whose chat template shows no tools
 
 
 def detect(chat_template: str | None) -> str | None:
