@@ -44,6 +44,7 @@ class Fleet:
             min_loaded=config.min_loaded,
         )
         self.models = {name: self._model(name, one) for name, one in config.models.items()}
+        self.names = config.names()  # that requests may use, with the names of their models
         self.line = Budget(config.max_waiting, full="Too many requests are waiting for models.")
         self._started = [model for model in self.models.values() if model.config.is_started]
         self._tasks: set[asyncio.Task[None]] = set()

@@ -108,7 +108,7 @@ _NO_DETAILS = ModelDetails(format="", family="", families=[], quantization_level
 
 def _model_card(routing: Routing, name: str) -> Model:
     """An entry of /v1/models. ``root`` is the model that an alias stands for."""
-    root = routing.names[name]
+    root = routing.fleet.names[name]
     return Model(id=name, created=routing.created, owned_by="roseinfer", root=root)
 
 
@@ -134,7 +134,7 @@ class ListController(Controller):
     @get("/v1/models", sync_to_thread=False)
     def models(self, routing: NamedDependency[Routing]) -> ModelList:
         """List every name and alias."""
-        return ModelList(data=[_model_card(routing, name) for name in routing.names])
+        return ModelList(data=[_model_card(routing, name) for name in routing.fleet.names])
 
     @get("/v1/models/{model_id:path}", sync_to_thread=False)
     def model(self, model_id: FromPath[str], routing: NamedDependency[Routing]) -> Model:
