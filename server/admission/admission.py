@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Self
 
 from core.contract.errors import QueueFull, RoseInferError
@@ -140,7 +141,8 @@ class Ticket:
     def turn(self, priority: int = 0) -> Turn:
         """The place of the request in a worker's line, in which it waits from now on."""
         self.trace.enter("waiting")
-        return Turn(self.tenant.name, self.num_body_bytes, priority, self.trace.works)
+        begins = partial(self.trace.enter, "worker")
+        return Turn(self.tenant.name, self.num_body_bytes, priority, begins)
 
     def decoded(self, num_bytes: int) -> None:
         """Exchange the body for its objects, which take so many bytes at most.

@@ -83,7 +83,7 @@ class Families:
 
     @property
     def call_parser(self) -> type[CallParser]:
-        return tool.tool_parser(self.tool or FALLBACK_TOOLS)
+        return tool.TOOL_PARSERS[self.tool or FALLBACK_TOOLS]
 
     @property
     def thinking_tags(self) -> ThinkingTags | None:

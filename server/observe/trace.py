@@ -56,17 +56,10 @@ class Trace:
     def __post_init__(self) -> None:
         self.start = self._since = self.clock()
 
-    @property
-    def now(self) -> float:
-        return self.clock()
-
     def enter(self, phase: Phase) -> None:
         now = self.clock()
         self.seconds[self._phase] = self.seconds.get(self._phase, 0.0) + now - self._since
         self._phase, self._since = phase, now
-
-    def works(self) -> None:
-        self.enter("worker")
 
     def submitted(self, stream: ResponseStream) -> None:
         """The engine has it. No other phase follows."""

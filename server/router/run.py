@@ -14,8 +14,7 @@ from server.router.app import create_app
 from server.router.config.config import ConfigError, read_config
 from server.router.config.settings import RouteSettings, environ_of_models
 
-DESCRIPTORS_EACH = 2
-"""Of a request: the client's connection and the one to a server."""
+DESCRIPTORS_EACH = 2  # of a request: the client's connection and the one to a server
 
 
 def run(settings: RouteSettings) -> int:

@@ -14,7 +14,7 @@ from server.admission.admission import Ticket
 from server.apis.anthropic.request import count_tokens, translate_messages
 from server.generation.answer import answer
 from server.generation.serving import Serving
-from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
+from server.openapi.describe import TICKETED_ERRORS, returns, returns_or_streams
 
 
 class MessagesController(Controller):

@@ -21,7 +21,7 @@ from server.generation.answer import answer
 from server.generation.serving import Serving
 from server.http.apis import NDJSON
 from server.http.errors import APIError
-from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
+from server.openapi.describe import TICKETED_ERRORS, returns, returns_or_streams
 
 
 def _lines(kind: type[answers.OllamaAnswer]) -> dict[int, ResponseSpec]:

@@ -26,7 +26,7 @@ from server.apis.openai.completions import num_generations, translate_completion
 from server.apis.openai.tokens import detokenize, tokenize
 from server.generation.answer import answer
 from server.generation.serving import Serving, ServingDep, TicketDep
-from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
+from server.openapi.describe import TICKETED_ERRORS, returns, returns_or_streams
 from server.settings.settings import default_name
 
 

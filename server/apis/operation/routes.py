@@ -19,7 +19,7 @@ from server.apis.operation.health import liveness, readiness, statistics
 from server.apis.operation.metrics import MetricValues, read_all
 from server.generation.serving import Serving
 from server.http.errors import APIError
-from server.openapi.responses import described, returns
+from server.openapi.describe import described, returns
 from server.tenants.tenant import tenant_of
 
 

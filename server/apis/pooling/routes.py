@@ -13,7 +13,7 @@ from server.apis.pooling.embeddings import translate_embeddings
 from server.apis.pooling.scores import translate_rerank, translate_score
 from server.generation.answer import answer
 from server.generation.serving import ServingDep, TicketDep
-from server.openapi.responses import TICKETED_ERRORS, returns
+from server.openapi.describe import TICKETED_ERRORS, returns
 
 
 class PoolingController(Controller):

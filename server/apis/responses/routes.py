@@ -20,7 +20,7 @@ from server.apis.responses.store import ResponseStore, Shelf, StoredResponse, it
 from server.generation.answer import answer
 from server.generation.serving import Serving
 from server.http.errors import APIError, unsupported
-from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
+from server.openapi.describe import TICKETED_ERRORS, returns, returns_or_streams
 from server.tenants.tenant import tenant_of
 
 
