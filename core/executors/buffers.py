@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import torch
 
 from core.huge_pages import zeros
 from core.kernels.cpu.layer import LayerStep
+from core.kernels.cpu.model import Angles
 
 LEAST_ROWS = 8
 """Rows of logits that a buffer has room for, at least."""
@@ -31,8 +33,9 @@ class Workspace:
     def step(self, angles: object, widths: tuple[int, ...]) -> LayerStep:
         """The step of layers of a kind; valid while this object lives.
 
-        ``widths`` are the columns of the buffers in the order of LayerStep's fields from ``normed``
-        to ``attended``, 0 where there is no buffer.
+        ``angles`` is the kind of their angles, None if they have none. ``widths`` are the columns
+        of the buffers in the order of LayerStep's fields from ``normed`` to ``attended``, 0 where
+        there is no buffer.
         """
         return self._steps.setdefault((angles, widths), LayerStep())
 
@@ -52,11 +55,14 @@ class Workspace:
                 setattr(step, name, start if width else None)
             step.num_tokens = num_tokens
 
-    def point(self, x: int, cos: int, sin: int, rotated: int) -> None:
-        """Set the addresses of the residual stream and of the angles, ``rotated`` columns each."""
-        for step in self._steps.values():
+    def point(self, x: int, positions: int, angles: Mapping[object, Angles]) -> None:
+        """Set the addresses of the residual stream, of positions, and of each kind's angles."""
+        for (kind, _), step in self._steps.items():
             step.x = step.y = x
-            step.cos, step.sin, step.rotated = cos, sin, rotated
+            step.positions = positions
+            if kind is not None:
+                own = angles[kind]
+                step.cos, step.sin, step.rotated = own.cos, own.sin, own.rotated
 
 
 BUFFERS = ("normed", "projected", "query", "key", "hidden", "inner", "attended")

@@ -65,6 +65,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_layers": (c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p),
     "rose_stage_name": (c_int64,),
     "rose_return_core": (c_void_p,),
+    "rose_layout": (c_int64, c_void_p, c_void_p),
 }
 
 _RESULTS: dict[str, Any] = {
@@ -76,6 +77,7 @@ _RESULTS: dict[str, Any] = {
     "rose_block_values": c_int64,
     "rose_block_bytes": c_int64,
     "rose_stage_name": c_char_p,
+    "rose_layout": c_char_p,
 }
 
 MAPS = Path("/proc/self/maps")
@@ -131,6 +133,7 @@ class Kernels:
         """Of the kinds of stages that ``layers`` measures."""
         self.return_core: Function = library.rose_return_core
         self.bind: Function = library.rose_bind
+        self.layout: Callable[..., bytes | None] = library.rose_layout
         self._panel_bytes: Callable[[int, int], int] = library.rose_panel_bytes
         self._rounds_activations: Callable[[int], int] = library.rose_rounds_activations
         self._activation_levels: Callable[[int], int] = library.rose_activation_levels
@@ -236,11 +239,15 @@ def kernels_or_reason() -> Kernels | str:
 
 def load(path: Path) -> Kernels:
     """Load a compiled library. Raises KernelsUnavailable."""
+    from core.kernels.cpu.layouts import check_layouts  # noqa: PLC0415 - it imports this module
+
     _share_openmp()
     try:
-        return Kernels(path)
+        loaded = Kernels(path)
     except (OSError, AttributeError) as error:
         raise KernelsUnavailable(f"cannot load {path}: {error}") from error
+    check_layouts(loaded.layout)
+    return loaded
 
 
 def address(tensor: torch.Tensor | None) -> int | None:

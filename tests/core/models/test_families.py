@@ -15,22 +15,9 @@ from tests.core.models.twins import Twin
 
 KERNELS = kernels()
 NOT_COMPILED = {
-    "a cap of logits",
-    "a factor of what layers add",
-    "the activation gelu",
-    "a norm of the embedding",
-    "a router by other than a softmax",
-    "biases of a gate",
+    "inputs and scales of layers",
     "inputs of layers",
     "latent attention",
-    "layers of different RoPE",
-    "layers without both pre-norms, one after the other",
-    "post-norms",
-    "the activation relu2",
-    "the activation xielu",
-    "this norm of heads",
-    "this router's weights",
-    "what this attention does with values, or before the rotation",
 }
 """What is in some families and not in the compiled kernels."""
 

@@ -2,6 +2,7 @@
 #include "attention_chosen.h"
 #include "attention_stages.h"
 #include "elementwise.h"
+#include "heads.h"
 #include "layer.h"
 #include "mixture.h"
 #include "model.h"
@@ -70,24 +71,28 @@ class Layer {
 
   // Queries, keys and values of x. With `attention`, write keys and values to the cache.
   void begin(const AttentionCall* attention) {
-    Products products(c_.projections, s_.normed, s_.num_tokens, s_.projected);
+    const float* read = normed_of(c_.first_norm, s_.x);
+    Products products(c_.projections, read, s_.num_tokens, s_.projected);
     expect_product(member_, products.jobs[0], prepared_);
-    norm_and_prepare(c_.first_norm, s_.x, products);
+    norm_and_prepare(c_.first_norm, s_.x, products.bytes, [&](int64_t t) { products.prepare(t, prepared_); });
     member_.laps.begin(stage::PROJECTIONS);
     products.stages(member_, prepared_, &c_.output);
     member_.laps.begin(stage::KEYS);
-    if (!s_.query && !attention) return;
-    if (s_.query && s_.num_tokens <= FEW_ROWS) return parts_of_tokens(2, [&](int64_t t, int64_t part) {
-      if (part == 0) return finish_queries(t);
-      finish_keys(t);
+    bool has_values = !c_.reuses_keys && changes_values(c_);
+    if (!s_.query && !has_values && !attention) return;
+    if (s_.query && s_.num_tokens <= FEW_ROWS && !c_.reuses_keys) return parts_of_tokens(2, [&](int64_t t, int64_t part) {
+      if (part == 0) return finish_queries(c_, t);
+      finish_keys(c_, t);
+      if (has_values) finish_values(c_, t);
       if (attention) write_to_cache(*attention, t, t + 1);
     });
     runs_stage(member_, s_.num_tokens, [&](int64_t first, int64_t last) {
-      for (int64_t t = first; s_.query && t < last; t++) {
-        finish_queries(t);
-        finish_keys(t);
+      for (int64_t t = first; t < last; t++) {
+        if (s_.query) finish_queries(c_, t);
+        if (s_.query && !c_.reuses_keys) finish_keys(c_, t);
+        if (has_values) finish_values(c_, t);
       }
-      if (attention) write_to_cache(*attention, first, last);
+      if (attention && !c_.reuses_keys) write_to_cache(*attention, first, last);
     });
   }
 
@@ -103,20 +108,14 @@ class Layer {
 
   // y, from what attention has computed.
   void end() {
-    Products output(c_.output, s_.attended, num_rows_, s_.hidden, residual_);
+    bool adds = adds_itself(c_.post_mixer);
+    Products output(c_.output, s_.attended, num_rows_, s_.hidden, adds ? residual_ : nullptr);
     if (!is_attended_prepared_) prepare_rows(output, prepared_);
     member_.laps.begin(stage::OUTPUT);
     output.stages(member_, prepared_, c_.mixture ? nullptr : &c_.up);
-    if (c_.mixture) return end_mixture();
-    Products up(c_.up, s_.normed, num_rows_, s_.inner), down(c_.down, s_.inner, num_rows_, s_.y, s_.hidden);
-    char* inner = prepared_ + up.bytes;
-    bool is_prepared = up.write_for(down, inner);
-    norm_and_prepare(c_.second_norm, s_.hidden, up);
-    member_.laps.begin(stage::UP);
-    up.stages(member_, prepared_, &c_.down);
-    if (!is_prepared) prepare_rows(down, inner);
-    member_.laps.begin(stage::DOWN);
-    down.stages(member_, inner, next_);
+    if (!adds) add_normed(c_.post_mixer, residual_, s_.hidden);
+    c_.mixture ? feed_mixture() : feed();
+    if (!adds_itself(c_.post_feed_forward)) add_normed(c_.post_feed_forward, s_.hidden, s_.y);
   }
 
   // `constant` with the queries, keys and values of `begin`, whose result is what `end` multiplies.
@@ -128,7 +127,7 @@ class Layer {
     a.value_head = c_.value_dim;
     a.query = s_.projected;
     a.key = s_.projected + num_query;
-    a.value = s_.projected + num_query + num_key;
+    a.value = s_.projected + first_value(c_);
     if (s_.query) {
       a.query = s_.query;
       a.query_token = num_query;
@@ -159,18 +158,53 @@ class Layer {
     member_.stage(num_rows_, [&](int64_t t, int64_t) { f(t); });
   }
 
-  void end_mixture() {
-    member_.laps.begin(stage::NORM);
-    tokens([&](int64_t t) { apply(c_.second_norm, s_.hidden + t * hidden_, hidden_, s_.normed + t * hidden_); });
-    mixture_stages(member_, *c_.mixture, s_.normed, num_rows_, s_.hidden, s_.y, ends_, prepared_);
-  }
+  // Whether a product or a mixture adds the residual to its result: there is neither a norm nor a factor of what is added.
+  bool adds_itself(const Norm& post) const { return !post.weight && c_.scale_of_added() == 1; }
 
-  // The rows of a product's input are norms of x.
-  void norm_and_prepare(const Norm& norm, const float* x, const Products& products) {
+  // y = base + the norm of y times a factor.
+  void add_normed(const Norm& post, const float* base, float* y) {
     member_.laps.begin(stage::NORM);
     tokens([&](int64_t t) {
-      apply(norm, x + t * hidden_, hidden_, s_.normed + t * hidden_);
-      products.prepare(t, prepared_);
+      float* row = y + t * hidden_;
+      if (post.weight) apply(post, row, hidden_, row);
+      add_row(base + t * hidden_, row, hidden_, c_.scale_of_added(), row);
+    });
+  }
+
+  const Norm& norm_of_feed() const { return c_.is_parallel && !c_.second_norm.weight ? c_.first_norm : c_.second_norm; }
+  const float* source_of_feed() const { return c_.is_parallel ? residual_ : s_.hidden; }
+  const float* base_of_feed() const { return adds_itself(c_.post_feed_forward) ? s_.hidden : nullptr; }
+
+  void feed() {
+    const float* read = normed_of(norm_of_feed(), source_of_feed());
+    Products up(c_.up, read, num_rows_, s_.inner), down(c_.down, s_.inner, num_rows_, s_.y, base_of_feed());
+    char* inner = prepared_ + up.bytes;
+    bool is_prepared = up.write_for(down, inner);
+    norm_and_prepare(norm_of_feed(), source_of_feed(), up.bytes, [&](int64_t t) { up.prepare(t, prepared_); });
+    member_.laps.begin(stage::UP);
+    up.stages(member_, prepared_, &c_.down);
+    if (!is_prepared) prepare_rows(down, inner);
+    member_.laps.begin(stage::DOWN);
+    down.stages(member_, inner, next_);
+  }
+
+  void feed_mixture() {
+    const float* read = normed_of(norm_of_feed(), source_of_feed());
+    norm_and_prepare(norm_of_feed(), source_of_feed(), 0, [](int64_t) {});
+    mixture_stages(member_, *c_.mixture, read, num_rows_, base_of_feed(), s_.y, ends_, prepared_);
+  }
+
+  // Where a product reads rows of x: their norms, or x itself.
+  const float* normed_of(const Norm& norm, const float* x) const { return norm.weight ? s_.normed : x; }
+
+  // Compute norms of x, which may be `normed`, and prepare each row for the products that read `bytes` of prepared rows.
+  template <class F>
+  void norm_and_prepare(const Norm& norm, const float* x, int64_t bytes, F prepare) {
+    if (!norm.weight && !bytes) return;
+    member_.laps.begin(stage::NORM);
+    tokens([&](int64_t t) {
+      if (norm.weight) apply(norm, x + t * hidden_, hidden_, s_.normed + t * hidden_);
+      prepare(t);
     });
   }
 
@@ -185,28 +219,6 @@ class Layer {
     member_.laps.begin(stage::ROUND);
     int64_t parts = num_rows_ <= FEW_ROWS ? member_.size : 1;
     parts_of_tokens(parts, [&](int64_t t, int64_t part) { products.prepare(t, prepared, part, parts); });
-  }
-
-  // Apply norms and RoPE to the queries of a token, and to its keys.
-  void finish_queries(int64_t t) {
-    int64_t n = c_.num_heads * c_.head_dim;
-    finish_heads(t, c_.query_norm, c_.num_heads, s_.projected + t * width_of(c_.projections), s_.query + t * n);
-  }
-
-  void finish_keys(int64_t t) {
-    int64_t n = c_.num_kv_heads * c_.head_dim;
-    const float* x = s_.projected + t * width_of(c_.projections) + c_.num_heads * c_.head_dim;
-    finish_heads(t, c_.key_norm, c_.num_kv_heads, x, s_.key + t * n);
-  }
-
-  void finish_heads(int64_t t, const Norm& norm, int64_t heads, const float* x, float* y) {
-    int64_t n = c_.head_dim;
-    if (norm.weight && c_.joins_heads) apply(norm, x, heads * n, y);
-    for (; heads--; x += n, y += n) {
-      if (norm.weight && !c_.joins_heads) apply(norm, x, n, y);
-      if (!c_.applies_rope) continue;
-      rotate_head(norm.weight ? y : x, n, s_.rotated, s_.cos + t * s_.rotated, s_.sin + t * s_.rotated, y);
-    }
   }
 };
 
