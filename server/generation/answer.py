@@ -75,15 +75,12 @@ async def answer(
         num_prompt_tokens=job.num_prompt_tokens, num_output_tokens=job.max_output_tokens
     )
     grammars, salt = job.new_grammars, job.salt(ticket.tenant)
-    ignored = [*job.ignored]
-    if grammars is not None:
-        if not grammars.are_compiled(salt):
-            with ticket.compiling():
-                await serving.pools.grammars.run(ticket.turn(turn.priority), grammars.compile, salt)
-        if serving.settings.strict_schemas:
-            grammars.check_enforced()
-        ignored += grammars.warnings
-    report_ignored(request.scope, ignored)
+    if not grammars.are_compiled(salt):
+        with ticket.compiling():
+            await serving.pools.grammars.run(ticket.turn(turn.priority), grammars.compile, salt)
+    if serving.settings.strict_schemas:
+        grammars.check_enforced()
+    report_ignored(request.scope, [*job.ignored, *grammars.warnings])
     stream = serving.bridge.open(job.requests(ticket.tenant), on_end=ticket.choice_ended)
     ticket.attach(stream, partial(serving.bridge.fail, stream))
     trace.submitted(stream)

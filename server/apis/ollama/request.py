@@ -88,10 +88,7 @@ def _chat_job(
 
 def _named_by_client(job: Job, request: wire.GenerationFields) -> Job:
     """Name parts without effect, and schemas, as Ollama's clients do."""
-    if job.new_grammars is not None:
-        job.new_grammars.rename_params(
-            lambda param: "format" if param == "response_format" else param
-        )
+    job.new_grammars.rename_params(lambda param: "format" if param == "response_format" else param)
     return replace(job, ignored=_ignored_options(request))
 
 

@@ -55,6 +55,11 @@ class OllamaController(Controller):
             return _loaded(request, data, generate_line)
         return await answer(request, translate_generate, data)
 
+
+class OllamaModelController(Controller):
+    path = "/api"
+    tags = ("Ollama",)
+
     @post("/embed", status_code=200, responses=_returns(answers.OllamaEmbeddings, *TICKETED_ERRORS))
     async def embed(self, data: JSONBody[wire.EmbedRequest], request: AnyRequest) -> Response[Any]:
         """Turn texts into vectors, in Ollama's format. Clients load a model by none."""
@@ -141,4 +146,4 @@ def _refusal() -> APIError:
     )
 
 
-ROUTES: tuple[type[Controller], ...] = (OllamaController,)
+ROUTES: tuple[type[Controller], ...] = (OllamaController, OllamaModelController)

@@ -76,7 +76,7 @@ def embedding_job(
     def response_of_cut(vectors: Vectors, usage: InputUsage) -> msgspec.Struct:
         return new_response(_cut(vectors, dimensions, pooling), usage)
 
-    return vector_job(f"embd-{uuid4().hex}", prompts, request, response_of_cut)
+    return vector_job(f"embd-{uuid4().hex}", prompts, request, model, response_of_cut)
 
 
 def _cut(vectors: Vectors, size: int | None, pooling: PoolingInfo) -> Vectors:

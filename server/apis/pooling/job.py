@@ -18,7 +18,7 @@ from core.text.message_template import encode_shown, end_of_shown
 from schemas.completions import CompletionRequest
 from schemas.embeddings import EmbeddingRequest, InputUsage
 from schemas.scores import RerankRequest, ScoreRequest
-from server.generation.job import Job
+from server.generation.job import Job, NewGrammars
 from server.generation.model import ServedModel
 from server.http.errors import invalid, wrong_task
 from server.rendering.base import Renderer
@@ -120,6 +120,7 @@ def vector_job(
     id_: str,
     prompts: Sequence[Sequence[int]],
     request: EmbeddingRequest | RerankRequest | ScoreRequest,
+    model: ServedModel,
     new_response: NewResponse,
     second_text_starts: Sequence[int] = (),
 ) -> Job:
@@ -130,5 +131,6 @@ def vector_job(
         params=[SamplingParams(max_tokens=0)] * len(prompts),
         priority=request.priority or 0,
         renderer=VectorRenderer(new_response),
+        new_grammars=NewGrammars(model.grammar_compiler),
         second_text_starts=second_text_starts,
     )

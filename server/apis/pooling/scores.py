@@ -110,7 +110,7 @@ def _job(
     def response_of_scores(vectors: Vectors, usage: InputUsage) -> Ranking | ScoreList:
         return new_response(_scores(vectors, num_first), usage)
 
-    return vector_job(id_, prompts, request, response_of_scores, starts)
+    return vector_job(id_, prompts, request, model, response_of_scores, starts)
 
 
 def _scores(vectors: Vectors, num_first: int | None) -> list[float]:

@@ -96,7 +96,7 @@ def respond(bridge, engine, request):
             await settle()
             yield exchange
             await exchange.done()
-        assert bridge.num_in_flight == 0
+        assert not bridge._routes
         assert not bridge._streams
         if engine.live:  # the running step delays the abort
             engine.step_with()
@@ -164,7 +164,7 @@ class TestWhole:
         answer = WholeAnswer(bridge.open([request()]), LineRenderer())
         await exchange.run(watched(answer.to_asgi_response()))
         assert exchange.failure is None
-        assert bridge.num_in_flight == 0
+        assert not bridge._routes
 
     async def test_the_server_cancels_a_blocked_send(self, respond, say, bridge):
         async with respond(WholeAnswer) as exchange:
