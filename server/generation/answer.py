@@ -136,10 +136,7 @@ class OwningAnswer(Response[None], ABC):
         """Send the status and the body."""
 
     def _weight(self, outputs: Iterable[ChoiceOutput]) -> int:
-        weight = 0
-        for index, output in outputs:
-            weight += self._renderer.weight(index, output)
-        return weight
+        return sum([self._renderer.weight(index, output) for index, output in outputs])
 
 
 class WholeAnswer(OwningAnswer):

@@ -18,8 +18,7 @@ from server.apis.ollama.renderer import NewLine, OllamaRenderer, chat_line, gene
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.errors import unsupported
-from server.rendering.base import Envelope
-from server.rendering.deltas import ChatOptions
+from server.rendering.base import ChatOptions, Envelope
 from server.translation.chat import chat_job
 from server.translation.prompts import TokenizedPrompt
 from server.translation.text import text_job

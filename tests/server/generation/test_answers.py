@@ -12,8 +12,7 @@ from server.apis.openai.completions import TextRenderer
 from server.bridge.stream import BUFFERED_OUTPUTS
 from server.generation.answer import HEAVY, WRITE_SIZE, StreamAnswer, WholeAnswer
 from server.rendering import sse
-from server.rendering.base import AnswerHead, Envelope
-from server.rendering.deltas import ChatOptions
+from server.rendering.base import AnswerHead, ChatOptions, Envelope
 from tests.support.asgi import Exchange, watched
 from tests.support.engines import DEADLINE, last, out, request, settle
 from tests.support.engines import request as make_request
