@@ -25,8 +25,7 @@ from core.contract.messages import StepOutput, merge
 from server.bridge.stream import ChoiceOutput, ResponseStream
 from server.generation.job import Job, effective_parameters
 from server.generation.model import ServedModel
-from server.generation.serving import admitted
-from server.http.body import AnyRequest
+from server.generation.serving import AnyRequest, admitted
 from server.http.ignored_fields import report_ignored
 from server.net.body_writer import BodyWriter, body_writer
 from server.observe.trace import Texts

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from litestar import Request
 from litestar.di import NamedDependency
 
 from server.admission.admission import Admission, Ticket
@@ -15,7 +16,6 @@ from server.bridge.bridge import EngineBridge
 from server.generation.model import ServedModel
 from server.generation.trimmer import Trimmer
 from server.http.apis import api_at
-from server.http.body import AnyRequest
 from server.http.errors import APIError
 from server.observe.log import RequestLog
 from server.observe.stalls import StallWatch
@@ -92,8 +92,9 @@ class Serving:
             )
 
 
+AnyRequest: TypeAlias = Request[Any, Any, Any]
 ServingDep: TypeAlias = NamedDependency[Serving]
-"""The type of a handler's parameter ``serving``."""
+"""The types of handlers' parameters ``request`` and ``serving``."""
 
 
 def admitted(request: AnyRequest, model_name: str | None) -> tuple[Serving, Ticket]:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeAlias
 
 import anyio
 from anyio import to_thread
-from litestar import Request
 from litestar.exceptions import InternalServerException
 
 from server.http.apis import api_at
 from server.http.errors import APIError, body_too_large
-
-AnyRequest: TypeAlias = Request[Any, Any, Any]
 
 CODINGS = ("gzip", "deflate")  # of Content-Encoding (RFC 9110, section 8.4)
 

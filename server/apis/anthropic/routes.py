@@ -11,7 +11,7 @@ from schemas import anthropic_answer as answers
 from schemas.anthropic import CountTokensRequest, MessagesRequest
 from server.apis.anthropic.request import count_tokens, translate_messages
 from server.generation.answer import answer, answer_in_worker
-from server.http.body import AnyRequest
+from server.generation.serving import AnyRequest
 from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
 
 

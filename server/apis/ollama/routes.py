@@ -16,9 +16,8 @@ from server.apis.ollama.models import local_model, running_model, shown_model
 from server.apis.ollama.renderer import NewLine, chat_line, encoded_line, generate_line
 from server.apis.ollama.request import translate_chat, translate_generate
 from server.generation.answer import answer
-from server.generation.serving import ServingDep, admitted
+from server.generation.serving import AnyRequest, ServingDep, admitted
 from server.http.apis import NDJSON
-from server.http.body import AnyRequest
 from server.http.errors import APIError
 from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
 

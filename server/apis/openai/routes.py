@@ -25,8 +25,7 @@ from server.apis.openai.chat import translate_chat
 from server.apis.openai.completions import num_generations, translate_completion, translate_generate
 from server.apis.openai.tokens import detokenize, tokenize
 from server.generation.answer import answer, answer_in_worker
-from server.generation.serving import Serving, ServingDep
-from server.http.body import AnyRequest
+from server.generation.serving import AnyRequest, Serving, ServingDep
 from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
 from server.settings.settings import default_name
 

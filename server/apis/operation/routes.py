@@ -16,8 +16,7 @@ from schemas.records import RequestList, RequestRecord
 from schemas.stats import ServerStats
 from server.apis.operation.health import liveness, readiness, statistics
 from server.apis.operation.metrics import MetricValues, read_all
-from server.generation.serving import ServingDep
-from server.http.body import AnyRequest
+from server.generation.serving import AnyRequest, ServingDep
 from server.http.errors import APIError
 from server.openapi.responses import described, returns
 from server.tenants.tenant import tenant_of

@@ -12,7 +12,7 @@ from schemas.scores import Ranking, RerankRequest, ScoreList, ScoreRequest
 from server.apis.pooling.embeddings import translate_embeddings
 from server.apis.pooling.scores import translate_rerank, translate_score
 from server.generation.answer import answer
-from server.http.body import AnyRequest
+from server.generation.serving import AnyRequest
 from server.openapi.responses import TICKETED_ERRORS, returns
 
 

@@ -17,8 +17,7 @@ from schemas.responses_request import ResponsesRequest
 from server.apis.responses.request import translate_response
 from server.apis.responses.store import Shelf, StoredResponse, item_list
 from server.generation.answer import answer
-from server.generation.serving import admitted
-from server.http.body import AnyRequest
+from server.generation.serving import AnyRequest, admitted
 from server.http.errors import APIError, unsupported
 from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
 from server.tenants.tenant import tenant_of
