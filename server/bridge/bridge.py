@@ -61,7 +61,6 @@ class EngineBridge:
     ) -> None:
         """``max_num_seqs`` is the engine's. ``on_event`` runs on the loop."""
         self.state = BridgeState.LOADING
-        self.failure: str | None = None
         self._on_event = on_event
         self._routes: dict[str, tuple[ResponseStream, int]] = {}
         self._streams: set[ResponseStream] = set()
@@ -84,11 +83,6 @@ class EngineBridge:
     def histograms(self) -> StepHistograms:
         """Distributions over the engine's steps."""
         return self._core.histograms
-
-    @property
-    def num_in_flight(self) -> int:
-        """Number of running and waiting requests."""
-        return len(self._routes)
 
     def start(self) -> None:
         """Start to load the engine. Returns at once."""
@@ -246,8 +240,8 @@ class EngineBridge:
             case Ready():
                 if self.state is BridgeState.LOADING:
                     self.state = BridgeState.READY
-            case Died(message):
-                self.state, self.failure = BridgeState.FAILED, message
+            case Died():
+                self.state = BridgeState.FAILED
                 self.fail_all("The engine died.")
         self._on_event(event)
 

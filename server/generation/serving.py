@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from litestar import Request
 from litestar.di import NamedDependency
 
 from server.admission.admission import Admission, Ticket
+from server.admission.control import ticket_of
 from server.bridge.bridge import EngineBridge
 from server.generation.model import ServedModel
 from server.generation.trimmer import Trimmer
+from server.http.apis import api_at
 from server.http.errors import APIError
 from server.observe.log import RequestLog
 from server.observe.stalls import StallWatch
@@ -52,22 +55,15 @@ class Serving:
 
     @property
     def model(self) -> ServedModel:
-        """The model. Call ``check_accepting`` first: until then it may not be loaded."""
+        """The model. Until the bridge accepts work it may not be loaded."""
         assert self.loaded_model is not None
         return self.loaded_model
 
-    def check_accepting(self, model_name: str | None = None) -> None:
-        """Raise Unavailable if the server takes no new work, APIError for an unknown model."""
-        self.bridge.check_accepting()
-        self.check_model(model_name)
-
-    def check_model(self, name: str | None) -> None:
-        """Raise APIError if a request names another model. None means the served model."""
-        settings = self.settings
-        if name is None or settings.accept_any_model_name:
-            return
-        if name not in settings.served_model_names:
-            served = "', '".join(settings.served_model_names)
+    def check_model(self, name: str) -> None:
+        """Raise APIError if a request names another model."""
+        names = self.settings.served_model_names
+        if name not in names and not self.settings.accept_any_model_name:
+            served = "', '".join(names)
             raise APIError(
                 404,
                 f"The model '{name}' does not exist; this server has '{served}'.",
@@ -75,6 +71,19 @@ class Serving:
             )
 
 
+AnyRequest: TypeAlias = Request[Any, Any, Any]
 ServingDep: TypeAlias = NamedDependency[Serving]
-TicketDep: TypeAlias = NamedDependency[Ticket]
-"""The types of handlers' parameters ``serving`` and ``ticket``."""
+"""The types of handlers' parameters ``request`` and ``serving``."""
+
+
+def admitted(request: AnyRequest, model_name: str | None) -> tuple[Serving, Ticket]:
+    """What serves a request for this model, and its ticket.
+
+    Raises Unavailable if the server takes no new work, APIError if it has another model.
+    """
+    serving: Serving = request.app.state.serving
+    serving.bridge.check_accepting()
+    if model_name is not None:
+        tag = api_at(request.scope["path"]).model_tag
+        serving.check_model(model_name.removesuffix(tag))
+    return serving, ticket_of(request.scope)

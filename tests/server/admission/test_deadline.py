@@ -78,7 +78,7 @@ class TestExpiry:
     @staticmethod
     def is_free(app):
         admission = app.litestar.state.serving.admission
-        return not (admission.num_tickets or admission.choices.held or app.bridge.num_in_flight)
+        return not (admission.num_tickets or admission.choices.held or app.bridge._routes)
 
     @pytest.mark.parametrize("stream", [False, True])
     async def test_in_the_queue_it_is_a_504(self, app, engine, timers, stream):

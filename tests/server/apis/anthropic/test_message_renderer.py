@@ -20,7 +20,7 @@ from schemas.tools import FunctionDefinition
 from server.apis.anthropic.renderer import MessageRenderer
 from server.apis.anthropic.thinking import SHOWN, signature_of
 from server.parsers.tool import TOOL_PARSERS
-from server.rendering.deltas import ChatOptions
+from server.rendering.base import ChatOptions
 from tests.support.each import each
 from tests.support.engines import out
 

@@ -10,7 +10,7 @@ from core.contract.params import Thinking
 from schemas.tools import FunctionDefinition
 from server.apis.ollama.renderer import OllamaRenderer, chat_line, encoded_line, generate_line
 from server.parsers.tool import TOOL_PARSERS
-from server.rendering.deltas import ChatOptions
+from server.rendering.base import ChatOptions
 from tests.support.each import each
 
 TOOLS = [FunctionDefinition(name="get_weather"), FunctionDefinition(name="ping")]

@@ -6,7 +6,7 @@ import pytest
 from schemas.tools import FunctionDefinition
 from server.apis.openai.chat import FunctionRenderer
 from server.parsers.tool import TOOL_PARSERS
-from server.rendering.deltas import ChatOptions
+from server.rendering.base import ChatOptions
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "é 🙂"}}\n</tool_call>'
 FUNCTION_CALL = {"name": "f", "arguments": '{"a": "é 🙂"}'}

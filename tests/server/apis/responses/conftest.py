@@ -12,7 +12,7 @@ from server.apis.responses.request import translate_response
 from server.apis.responses.store import ResponseStore, Shelf
 from server.generation.model import ServedModel
 from server.parsers.tool import TOOL_PARSERS
-from server.rendering.deltas import ChatOptions
+from server.rendering.base import ChatOptions
 from server.settings.settings import Settings
 from tests.support.engines import last, loaded
 
