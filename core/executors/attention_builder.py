@@ -12,7 +12,6 @@ from core.executors.rows import halves, split, taken
 from core.kernels.cpu.layer import LayerCall, Matrix
 from core.kernels.cpu.layer import Norm as NormCall
 from core.kernels.cpu.linear import PackedWeight
-from core.layer_spec import LayerSpec
 from core.models.spec import Attention, HeadNorm, Shape
 
 if TYPE_CHECKING:
@@ -26,22 +25,6 @@ class AttentionBuilder:
         self, of: CallBuilder, mixer: Attention, index: int, shapes: Mapping[str, Shape]
     ) -> None:
         self._of, self._mixer, self._index, self._shapes = of, mixer, index, shapes
-
-    def layer_spec(self) -> LayerSpec:
-        """What attention and the KV cache need."""
-        mixer, sinks = self._mixer, None
-        if mixer.has_sinks:
-            sinks = self._of.reader.whole("sinks", self._index, self._shapes["sinks"])
-        return LayerSpec(
-            mixer.num_heads,
-            mixer.num_kv_heads,
-            mixer.head_dim,
-            mixer.value_dim,
-            mixer.scale,
-            mixer.window,
-            mixer.softcap,
-            sinks,
-        )
 
     def fill(self, call: LayerCall) -> Widths:
         """Set the arguments; returns the columns of the buffers that they need."""

@@ -34,8 +34,11 @@ class CompiledExecutor:
     ``layers`` are the shapes of each layer's attention.
     """
 
-    def __init__(self, kernels: Kernels, spec: DecoderSpec, calls: Calls) -> None:
-        self.spec = spec
+    def __init__(
+        self, kernels: Kernels, calls: Calls, spec_of: Callable[[int], DecoderSpec]
+    ) -> None:
+        """``spec_of`` gives the spec for a served length, in tokens."""
+        self._spec_of = spec_of
         self.layers: list[LayerSpec] = calls.layers
         self.begin: Callable[[], object] = lambda: None
         """Called before the layers are computed: other Python threads may run from then on."""
@@ -49,22 +52,22 @@ class CompiledExecutor:
         self._layers = array(*map(ctypes.addressof, calls.calls))
         self._attentions = array()
         self._attention: object = None
-        self._logits = LogitsBuffer(spec.vocab_size)
+        self._logits = LogitsBuffer(calls.spec.vocab_size)
         self._states, self._normed = Memory(), Memory()
-        self._input_columns = calls.model.input_size * len(spec.layers)
+        self._input_columns = calls.model.input_size * len(calls.calls)
         self._best = (c_int64 * 0)()
-        self._rotated = {layer.mixer.rope: i for i, layer in enumerate(spec.layers)}
-        self._rotated.pop(None, None)  # a layer of each kind of angles
+        # a layer of each kind of angles
+        self._rotated = {layer.mixer.rope: i for i, layer in enumerate(calls.spec.layers)}
+        self._rotated.pop(None, None)
         angles = (Angles * len(self._rotated))()
         self._angles_of: dict[object, Angles] = dict(zip(self._rotated, angles, strict=True))
         self._model.angles, self._model.num_angles = ctypes.addressof(angles), len(angles)
         self._tables: list[AngleTable] = []
-        self.resolve(spec)
 
-    def resolve(self, spec: DecoderSpec) -> None:
-        """Take the frequencies of a spec that is the same but for the served length."""
-        self.spec = spec
-        ropes = [spec.layers[i].mixer.rope for i in self._rotated.values()]
+    def fix_length(self, max_model_len: int) -> None:
+        """See Executor. Needed before the first step."""
+        layers = self._spec_of(max_model_len).layers
+        ropes = [layers[i].mixer.rope for i in self._rotated.values()]
         self._tables = [AngleTable(partial(angles_of, rope)) for rope in ropes if rope is not None]
 
     def attach(self, attention: AttentionBackend) -> None:
@@ -79,7 +82,7 @@ class CompiledExecutor:
 
     def _reusing(self, calls: Sequence[int]) -> Iterator[tuple[int, AttentionCall]]:
         """The layers that read what another layer has written, with its part of the cache."""
-        for i, layer in enumerate(self.spec.layers):
+        for i, layer in enumerate(self._calls.spec.layers):
             if isinstance(layer.mixer, Attention) and layer.mixer.keys_of is not None:
                 call = AttentionCall.from_buffer_copy(AttentionCall.from_address(calls[i]))
                 written = AttentionCall.from_address(calls[layer.mixer.keys_of])
@@ -87,7 +90,7 @@ class CompiledExecutor:
                     setattr(call, name, getattr(written, name))
                 yield i, call
 
-    def detach(self) -> None:
+    def uninstall(self) -> None:
         """Release the attention. Attach another one before the next step."""
         self._attention = None
 

@@ -12,7 +12,6 @@ from core.executors.buffers import Widths
 from core.executors.rows import halves, taken
 from core.kernels.cpu.layer import Latent, LayerCall, Matrix
 from core.kernels.cpu.linear import PackedWeight
-from core.layer_spec import LayerSpec
 from core.models.spec import LatentAttention, Shape
 from core.weights.roles import Weight
 
@@ -28,11 +27,6 @@ class LatentBuilder:
     ) -> None:
         self._of, self._mixer, self._index, self._shapes = of, mixer, index, shapes
         self._head_dim = mixer.plain_dim + mixer.rope_dim
-
-    def layer_spec(self) -> LayerSpec:
-        """What attention and the KV cache need: keys and values of every head."""
-        mixer, heads = self._mixer, self._mixer.num_heads
-        return LayerSpec(heads, heads, self._head_dim, mixer.value_dim, mixer.scale, None)
 
     def fill(self, call: LayerCall) -> Widths:
         """Set the arguments; returns the columns of the buffers that they need."""

@@ -6,6 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, assert_never
 
 from core.executors.attention_builder import AttentionBuilder
+from core.executors.attention_shapes import layer_spec
 from core.executors.buffers import Workspace
 from core.executors.feed_builder import FeedBuilder
 from core.executors.latent_builder import LatentBuilder
@@ -40,7 +41,10 @@ class LayerBuilder:
 
     def layer_spec(self) -> LayerSpec:
         """What attention and the KV cache need."""
-        return self._mixer.layer_spec()
+        sinks = None
+        if "sinks" in self._shapes:
+            sinks = self._of.reader.whole("sinks", self._index, self._shapes["sinks"])
+        return layer_spec(self._layer.mixer, sinks)
 
     def call(self, workspace: Workspace) -> LayerCall:
         """The arguments of the layer."""

@@ -36,6 +36,7 @@ class Calls:
     ``layers`` are what attention and the KV cache need.
     """
 
+    spec: DecoderSpec
     model: ModelCall
     calls: list[LayerCall]
     layers: list[LayerSpec]
@@ -61,7 +62,7 @@ class CallBuilder:
             calls.append(builder.call(self._workspace))
             layers.append(builder.layer_spec())
         self.reader.check_all_read()
-        return Calls(model, calls, layers, self._workspace, self.kept)
+        return Calls(self.spec, model, calls, layers, self._workspace, self.kept)
 
     def keep(self, value: Kept) -> Kept:
         """Keep what an argument points to."""
