@@ -32,8 +32,11 @@ class CompiledExecutor:
     ``layers`` are the shapes of each layer's attention.
     """
 
-    def __init__(self, kernels: Kernels, spec: DecoderSpec, calls: Calls) -> None:
-        self.spec = spec
+    def __init__(
+        self, kernels: Kernels, calls: Calls, spec_of: Callable[[int], DecoderSpec]
+    ) -> None:
+        """``spec_of`` gives the spec for a served length, in tokens."""
+        self._spec_of = spec_of
         self.layers: list[LayerSpec] = calls.layers
         self.begin: Callable[[], object] = lambda: None
         """Called before the layers are computed: other Python threads may run from then on."""
@@ -47,16 +50,15 @@ class CompiledExecutor:
         self._layers = array(*map(ctypes.addressof, calls.calls))
         self._attentions = array()
         self._attention: AttentionBackend | None = None
-        self._logits = LogitsBuffer(spec.vocab_size)
+        self._logits = LogitsBuffer(calls.vocab_size)
         self._states, self._normed = Memory(), Memory()
         self._best = (c_int64 * 0)()
         self._angles: AngleTable | None = None
-        self.resolve(spec)
 
-    def resolve(self, spec: DecoderSpec) -> None:
-        """Take the frequencies of a spec that is the same but for the served length."""
-        self.spec = spec
-        ropes = [layer.mixer.rope for layer in spec.layers if layer.mixer.rope is not None]
+    def fix_length(self, max_model_len: int) -> None:
+        """See Executor. Needed before the first step."""
+        layers = self._spec_of(max_model_len).layers
+        ropes = [layer.mixer.rope for layer in layers if layer.mixer.rope is not None]
         self._angles = AngleTable(partial(angles_of, ropes[0])) if ropes else None
 
     def attach(self, attention: AttentionBackend) -> None:
@@ -67,7 +69,7 @@ class CompiledExecutor:
         self._attention = attention  # keeps alive what the calls point to
         self._attentions = (c_void_p * len(calls))(*calls)
 
-    def detach(self) -> None:
+    def uninstall(self) -> None:
         """Release the attention. Attach another one before the next step."""
         self._attention = None
 

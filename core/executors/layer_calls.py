@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from core.executors.attention_shapes import layer_spec
 from core.executors.buffers import Workspace
 from core.executors.supported import check_supported, epilogue_of, unsupported
 from core.gguf.blocks import BlockMatrix
@@ -38,6 +39,7 @@ class Calls:
     ``layers`` are what attention and the KV cache need.
     """
 
+    vocab_size: int
     model: ModelCall
     calls: list[LayerCall]
     layers: list[LayerSpec]
@@ -64,7 +66,7 @@ class CallBuilder:
             calls.append(builder.call(layer.mixer, self._workspace))
             layers.append(builder.layer_spec(layer.mixer))
         self.reader.check_all_read()
-        return Calls(model, calls, layers, self._workspace, self.kept)
+        return Calls(self.spec.vocab_size, model, calls, layers, self._workspace, self.kept)
 
     def keep(self, value: Kept) -> Kept:
         """Keep what an argument points to."""
@@ -157,16 +159,7 @@ class _LayerBuilder:
         sinks = None
         if mixer.has_sinks:
             sinks = self._reader.whole("sinks", self._index, self._shapes["sinks"])
-        return LayerSpec(
-            mixer.num_heads,
-            mixer.num_kv_heads,
-            mixer.head_dim,
-            mixer.value_dim,
-            mixer.scale,
-            mixer.window,
-            mixer.softcap,
-            sinks,
-        )
+        return layer_spec(mixer, sinks)
 
     def call(self, mixer: Attention, workspace: Workspace) -> LayerCall:
         """The arguments of the layer."""
