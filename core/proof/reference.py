@@ -8,17 +8,18 @@ from typing import Any
 
 import torch
 
-from core.model.proof.steps import COMPARED, LENGTHS
+from core.model.modelling_import import import_modelling
+from core.model.proof.steps import COMPARED, LENGTHS, prompts
+from core.proof.twin import VOCAB_SIZE
 
 
-def reference(
-    values: Mapping[str, Any], tokens: list[list[int]], folder: Path
-) -> list[torch.Tensor]:
-    """Save a model of this configuration in a folder.
+def reference(twin: Mapping[str, Any], folder: Path) -> list[torch.Tensor]:
+    """Save a model of a twin's values in a folder.
 
     Returns its logits of the COMPARED tokens of each prompt, ``[num_compared, vocab_size]``. Raises
     whatever transformers raises.
     """
+    import_modelling()
     from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
     from transformers.utils import logging  # noqa: PLC0415
 
@@ -26,11 +27,11 @@ def reference(
     logging.disable_progress_bar()
     how = {"dtype": torch.float32, "attn_implementation": "eager"}
     with torch.random.fork_rng(devices=()):
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**values), **how)
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**twin), **how)
     model.eval()
     draw(model)
     model.save_pretrained(folder)
-    length = max(LENGTHS)  # what pads the shorter one comes behind it
+    tokens, length = prompts(VOCAB_SIZE), max(LENGTHS)  # what pads the shorter one comes behind it
     ids = torch.tensor([[*prompt, *prompt[: length - len(prompt)]] for prompt in tokens])
     with torch.inference_mode():
         logits = model(input_ids=ids, use_cache=False).logits

@@ -8,6 +8,7 @@ All else is as in the original, so that what a row makes of it is seen.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from core.models.families import describe
@@ -30,8 +31,11 @@ _HEADS = ("num_attention_heads", "n_head")
 _KV_HEADS = ("num_key_value_heads", "num_global_key_value_heads")
 _NUM_LAYERS = ("num_hidden_layers", "n_layer")
 _BY_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers")
-_ORIGIN = ("architectures", "auto_map", "_name_or_path", "transformers_version", "torch_dtype")
-"""Keys without meaning in which files of one model differ."""
+_LEFT_OUT = (
+    "architectures auto_map _name_or_path transformers_version torch_dtype use_cache "
+    "initializer_range attention_dropout attn_pdrop embd_pdrop resid_pdrop"
+).split()
+"""Keys without meaning for a twin, in which files of like models differ."""
 
 
 def _each(value: float, keys: str) -> dict[str, float]:
@@ -66,6 +70,39 @@ _AT_MOST: dict[str, int] = {
 }
 _BASES = ("rope_theta", "rope_local_base_freq", "rotary_emb_base")
 _FACTORS = ("short_factor", "long_factor")
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """``max_model_len`` is the served length that its spec is made for."""
+
+    values: Mapping[str, Any]
+    max_model_len: int
+
+
+def twins_of(values: Mapping[str, Any]) -> list[Twin]:
+    """The twin; where RoPE depends on the served length, also one that is served without scaling.
+
+    Raises Undescribed.
+    """
+    twin = twin_values(values)
+    twins = [Twin(twin, MAX_MODEL_LEN)]
+    if describe(twin, MAX_MODEL_LEN)[0] != describe(twin, ROPE_LENGTH)[0]:
+        short = _with_lengths(twin, 2 * ROPE_LENGTH)
+        twins.append(Twin(short, 2 * ROPE_LENGTH))
+    return twins
+
+
+def _with_lengths(values: Mapping[str, Any], length: int) -> dict[str, Any]:
+    """The same with another length of RoPE, at any depth."""
+    return {
+        key: _with_lengths(value, length)
+        if isinstance(value, dict)
+        else length
+        if key == "original_max_position_embeddings"
+        else value
+        for key, value in values.items()
+    }
 
 
 def twin_values(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +165,7 @@ def _reduced(values: Mapping[str, Any], heads: _Heads) -> dict[str, Any]:
     return {
         key: _value(key, value, values, heads)
         for key, value in values.items()
-        if key not in _ORIGIN and not key.endswith("_token_id")
+        if key not in _LEFT_OUT and not key.endswith("_token_id")
     }
 
 
