@@ -7,8 +7,10 @@ All else is as in the original, so that what a row makes of it is seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from math import sqrt
 from typing import Any
 
 from core.models.families import describe
@@ -24,13 +26,12 @@ _HEAD_DIM, _WIDE = 16, 24
 _MAX_RATIO = 8
 """Query heads of a head of keys."""
 
-_HEADS = ("num_attention_heads", "n_head")
 _BY_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers")
-_BASES = ("rope_theta", "rope_local_base_freq", "rotary_emb_base")
-_LEFT_OUT = (
-    "architectures auto_map _name_or_path transformers_version torch_dtype use_cache "
-    "initializer_range attention_dropout attn_pdrop embd_pdrop resid_pdrop"
-).split()
+_LEFT_OUT = {
+    *("architectures", "auto_map", "_name_or_path", "transformers_version", "torch_dtype"),
+    *("use_cache", "initializer_range", "attention_dropout"),
+    *("attn_pdrop", "embd_pdrop", "resid_pdrop"),
+}
 """Keys without meaning for a twin, in which files of like models differ."""
 
 _FIXED: dict[str, float] = {
@@ -102,14 +103,36 @@ class _Sizes:
     """The sizes of a twin with so many layers."""
 
     def __init__(self, values: Mapping[str, Any], num_layers: int, rope_length: int) -> None:
-        self._values, self._num_layers, self._rope_length = values, num_layers, rope_length
-        self._heads: int = next(values[key] for key in _HEADS if key in values)
-        self._kv_heads = values.get("num_key_value_heads") or self._heads
-        ratio = min(max(self._heads // self._kv_heads, 1), _MAX_RATIO)
+        self._num_layers = num_layers
+        heads: int = next(values[key] for key in ("num_attention_heads", "n_head") if key in values)
+        self._kv_heads: int = values.get("num_key_value_heads") or heads
+        ratio = min(max(heads // self._kv_heads, 1), _MAX_RATIO)
         self._num_kv = min(self._kv_heads, 4 if ratio == 1 else 2)
-        self._num = self._num_kv * ratio
-        self._hidden = values.get("hidden_size") or values.get("n_embd") or 0
-        self._dim = values.get("head_dim") or self._hidden // self._heads
+        hidden = values.get("hidden_size") or values.get("n_embd") or 0
+        self._dim: int = values.get("head_dim") or hidden // heads
+        self._rope_dim: int | None = values.get("qk_rope_head_dim")
+        self._groups: int = values.get("n_group") or 1
+        num = self._num_kv * ratio  # all heads together are the stream where the original has that
+        stream = _HEAD_DIM * (num + (self._dim * heads != hidden))
+        self._fixed = {
+            **_FIXED,
+            **dict.fromkeys(
+                ("original_max_position_embeddings", "initial_context_length"), rope_length
+            ),
+            **dict.fromkeys(("num_hidden_layers", "n_layer"), num_layers),
+            **dict.fromkeys(("num_attention_heads", "n_head"), num),
+            **dict.fromkeys(("hidden_size", "n_embd"), stream),
+        }
+        last = {"max_window_layers": num_layers, "moe_layer_end_index": num_layers - 1}
+        at_most = {key: partial(min, most) for key, most in {**_AT_MOST, **last}.items()}
+        self._made: dict[str, Callable[[float], float]] = {
+            **at_most,
+            **dict.fromkeys(("num_key_value_heads", "num_global_key_value_heads"), self._kv),
+            **dict.fromkeys(("head_dim", "global_head_dim", "v_head_dim"), self._head_dim),
+            **dict.fromkeys(("rope_theta", "rope_local_base_freq", "rotary_emb_base"), sqrt),
+            "rotary_dim": self._columns,
+            "topk_group": self._chosen_groups,
+        }
 
     def reduced(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """A part of the values at any depth."""
@@ -129,42 +152,22 @@ class _Sizes:
         if isinstance(value, list) and key in {"short_factor", "long_factor"}:
             count = self._columns(len(value))
             return [value[i * len(value) // count] for i in range(count)]
-        is_number = type(value) in {int, float} and value
-        return self._number(key, value) if is_number else value
+        if type(value) not in {int, float} or not value:
+            return value
+        return self._made[key](value) if key in self._made else self._fixed.get(key, value)
 
-    def _number(self, key: str, value: float) -> float:
-        match key:
-            case "original_max_position_embeddings" | "initial_context_length":
-                return self._rope_length
-            case "num_hidden_layers" | "n_layer":
-                return self._num_layers
-            case "max_window_layers":
-                return min(value, self._num_layers)
-            case "moe_layer_end_index":
-                return min(value, self._num_layers - 1)
-            case "num_attention_heads" | "n_head":
-                return self._num
-            case "num_key_value_heads" | "num_global_key_value_heads":
-                return max(1, int(self._num_kv * value // self._kv_heads))
-            case "hidden_size" | "n_embd":  # all heads together where the original has that
-                return _HEAD_DIM * (self._num + (self._dim * self._heads != self._hidden))
-            case "head_dim" | "global_head_dim" | "v_head_dim":
-                return self._head_dim(value)
-            case "rotary_dim":
-                return self._columns(value)
-            case "topk_group":
-                groups = self._values["n_group"]
-                return max(1, value * min(groups, _AT_MOST["n_group"]) // groups)
-        if key in _BASES:  # a short prompt sees more of the slow frequencies
-            return float(value**0.5)
-        return min(value, _AT_MOST[key]) if key in _AT_MOST else _FIXED.get(key, value)
+    def _kv(self, original: float) -> int:
+        return max(1, int(self._num_kv * original // self._kv_heads))
 
     def _head_dim(self, original: float) -> int:
         """The columns of a head, or of its values."""
-        if (rotated := self._values.get("qk_rope_head_dim")) is not None:
-            return 8 if original == rotated else 12
+        if self._rope_dim is not None:
+            return 8 if original == self._rope_dim else 12
         return _HEAD_DIM if original == self._dim else _WIDE
 
     def _columns(self, original: float) -> int:
         """Some columns of a head, or one number for each pair of them."""
         return max(1, int(original * _HEAD_DIM // self._dim))
+
+    def _chosen_groups(self, original: float) -> int:
+        return max(1, int(original * min(self._groups, _AT_MOST["n_group"]) // self._groups))

@@ -67,8 +67,8 @@ def recall(key: str) -> Verdict | None:
     for folder in folders:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             found = json.loads((folder / f"{key}.json").read_text("utf-8"))
-            fields = {"reason": str(found["reason"]), "seconds": float(found["seconds"])}
-            return Verdict(found["is_exact"] is True, is_remembered=True, **fields)
+            reason, seconds = str(found["reason"]), float(found["seconds"])
+            return Verdict(found["is_exact"] is True, reason, True, seconds)
     return None
 
 

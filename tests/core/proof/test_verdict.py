@@ -73,12 +73,12 @@ def test_where_nothing_can_be_written_a_line_says_so(
     monkeypatch.setattr(module, "user_folders", refuse)
     remember("a", EXACT)
     assert recall("a") is None
-    monkeypatch.setattr(module, "user_folders", lambda _kind: [cache / "gone"])
+    gone = cache / "gone"
+    monkeypatch.setattr(module, "user_folders", lambda _kind: [gone])
     remember("a", EXACT)
     assert [record.getMessage() for record in caplog.records] == [
         "the model's proof runs at each start: cannot use /home/x: Read-only file system",
-        f"the model's proof runs at each start: cannot write to {cache / 'gone'}: "
-        "No such file or directory",
+        f"the model's proof runs at each start: cannot write to {gone}: No such file or directory",
     ]
 
 
