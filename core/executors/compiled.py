@@ -19,8 +19,8 @@ from core.executors.buffers import LogitsBuffer
 from core.executors.layer_calls import Calls
 from core.executors.memory import Memory
 from core.kernels.cpu.attention import AttentionCall
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.lent import LentCore
-from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.model import Angles
 from core.layer_spec import LayerSpec
 from core.model.forward import Logits
