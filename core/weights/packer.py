@@ -12,10 +12,10 @@ import torch
 
 from core.gguf.blocks import BlockMatrix, BlockType
 from core.gguf.values import plain_values
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.blocks import BlockFormat, pack_block_groups, pack_blocks
 from core.kernels.cpu.grouped import GroupedWeight, pack_groups
-from core.kernels.cpu.library import Kernels
-from core.kernels.cpu.linear import Format, PackedWeight, Rows, interleave, pack
+from core.kernels.cpu.linear import Format, PackedWeight, Rows, interleave, interleave_biases, pack
 from core.weights.roles import Matrix
 
 _PLAIN = {
@@ -70,24 +70,27 @@ class Packer:
 
     def interleave(self, gate: Matrix, up: Matrix) -> PackedWeight | None:
         """Pack the matrices of a gated block for a gated epilogue; None if they do not fit."""
-        left, right = gate[0], up[0]
-        if gate[1] is not None or up[1] is not None or left.shape != right.shape:
+        (left, left_bias), (right, right_bias) = gate, up
+        if left.shape != right.shape:
             return None
         if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
             both = interleave(self.kernels, left, right)
             if both is not None:
-                return self._counted(pack(self.kernels, both, [None], self.format))
+                bias = interleave_biases(self.kernels, left_bias, right_bias)
+                return self._counted(pack(self.kernels, both, [bias], self.format))
         if isinstance(left, BlockMatrix) and isinstance(right, BlockMatrix):
-            return self._interleaved_blocks(left, right)
+            return self._interleaved_blocks(left, right, [left_bias, right_bias])
         return None
 
-    def _interleaved_blocks(self, gate: BlockMatrix, up: BlockMatrix) -> PackedWeight | None:
+    def _interleaved_blocks(
+        self, gate: BlockMatrix, up: BlockMatrix, biases: list[torch.Tensor | None]
+    ) -> PackedWeight | None:
         fmt = BlockFormat.of(gate.type.code)
         if gate.type != up.type or fmt is None or gate.rows % (self.kernels.panel // 2):
             return None
         parts = [gate.data, up.data]
         return self._counted(
-            pack_blocks(self.kernels, fmt, parts, gate.columns, [None], is_gated=True)
+            pack_blocks(self.kernels, fmt, parts, gate.columns, biases, is_gated=True)
         )
 
     def exact(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> PackedWeight:
@@ -115,10 +118,7 @@ class Packer:
         if num_rows % half:
             return None
         pairs = (interleave(self.kernels, gate, up) for gate, up in zip(*weights, strict=True))
-        bias = None
-        if biases is not None:  # in the order of the weights' rows
-            runs = torch.stack([each.reshape(num_groups, -1, half) for each in biases], dim=2)
-            bias = runs.reshape(num_groups, 2 * num_rows)
+        bias = None if biases is None else interleave_biases(self.kernels, *biases)
         shape = (num_groups, 2 * num_rows, num_columns)
         return self._groups((pair for pair in pairs if pair is not None), bias, shape)
 
