@@ -19,6 +19,7 @@ from core.model.limits import Limits
 from core.model.loader import LoadedModel, load_model
 from core.model.source import source_of
 from core.models.spec import Undescribed
+from core.proof.prove import check_proved
 from core.stages import Stages
 from core.text.tokenizer import Tokenizer
 
@@ -61,7 +62,9 @@ def load_engine(
 def _load(model_config: ModelConfig, config: EngineConfig) -> LoadedModel:
     """The model from its spec, if its family has a row, else transformers' module."""
     try:
-        return load_described(model_config, described(model_config, config.attention_backend))
+        known = described(model_config, config.attention_backend)
+        check_proved(known.values)
+        return load_described(model_config, known)
     except Undescribed as error:
         logger.debug("transformers computes the model: %s", error)
         return replace(load_model(model_config), undescribed=str(error))
