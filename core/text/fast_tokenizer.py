@@ -13,7 +13,7 @@ from core.text.chat_templates.render import render
 NAMES = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 """Names of special tokens that every family may have."""
 
-UNBOUNDED = 10**30
+UNBOUNDED = int(1e30)
 """Tokens of a text for which no bound is known."""
 
 Token = str | AddedToken

@@ -25,7 +25,7 @@ _ANY += " hunyuan_v1_moe llama llama4_text nanochat seed_oss smollm3"
 _FILES = "ernie4_5 ernie4_5_moe glm4 glm4_moe granite granitemoe mimo_v2_flash minimax_m2"
 _FILES += " ministral3 mistral mixtral nemotron olmo2 olmo3 phi3 stablelm"
 
-_REGISTERED: dict[str, str | None] = {
+REGISTERED: dict[str, str | None] = {
     **dict.fromkeys(_ANY.split()),
     **dict.fromkeys(_FILES.split(), BASE),
     **dict.fromkeys(("gemma2", "gemma3_text"), "GemmaTokenizer"),
@@ -36,7 +36,7 @@ _REGISTERED: dict[str, str | None] = {
 }
 """The class that transformers has for a ``model_type``; None: any class that the files name."""
 
-_FORCED = {"qwen2"}
+FORCED = {"qwen2"}
 """Types whose files often name a wrong class, so that transformers takes its own."""
 
 _LLAMA = "LlamaTokenizer"
@@ -49,15 +49,15 @@ def class_of(model_type: str | None, named: str | None, tokenizer_json: Callable
 
     ``tokenizer_json`` reads that file. Raises LookupError for a type without a rule.
     """
-    if model_type and model_type not in _REGISTERED:
+    if model_type and model_type not in REGISTERED:
         raise LookupError(f"no rule says which tokenizer class models of type {model_type!r} have")
-    own = _REGISTERED.get(model_type or "")
+    own = REGISTERED.get(model_type or "")
     if named is None:
         return own or BASE
     named = named.removesuffix("Fast")
     if named == _LLAMA and _IS_NO_LLAMA in tokenizer_json():
         named = BASE
-    if own is not None and (own == BASE or model_type in _FORCED):
+    if own is not None and (own == BASE or model_type in FORCED):
         return own
     return BASE if named in _BASES else named
 

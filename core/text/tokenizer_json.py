@@ -15,13 +15,10 @@ from tokenizers import AddedToken, Tokenizer
 from core.checkpoint_files import read_file
 from core.contract.errors import ModelLoadError, first_line
 from core.text.fast_tokenizer import NAMES, UNBOUNDED, FastTokenizer, add_missing
-from core.text.tokenizer_classes import BASE, RULES, class_of
+from core.text.tokenizer_classes import RULES, class_of
 
 _OTHER_KEYS = ("auto_map", "fast_tokenizer_files", "fix_mistral_regex", "init_inputs")
 """Fields of tokenizer_config.json with which transformers does what is not done here."""
-
-_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
-"""What a tokenizer of the base class makes; those of others make no types."""
 
 
 class NotReadError(Exception):
@@ -54,7 +51,8 @@ def _read(folder: Path) -> FastTokenizer:
     values = {**rules.defaults, **values}
     if backend.padding is not None:
         values.setdefault("pad_token", backend.padding["pad_token"])
-    named = {name: value for name in NAMES if (value := values.get(name)) is not None} | own
+    slots = {name: values.get(name) for name in NAMES} | own
+    named = {name: value for name, value in slots.items() if value is not None}
     others = values.get("extra_special_tokens") or []
     for token in (*named.values(), *others):
         if not isinstance(token, str | AddedToken):
@@ -69,7 +67,7 @@ def _read(folder: Path) -> FastTokenizer:
         named,
         chat_template=_templates(folder, fields),
         model_max_length=UNBOUNDED if length is None else length,
-        model_input_names=fields.get("model_input_names", _INPUTS if kind == BASE else ()),
+        model_input_names=fields.get("model_input_names", ()),
     )
 
 

@@ -55,6 +55,8 @@ def render(
                 "continue_final_message and add_generation_prompt are not compatible: one "
                 "continues the last message, the other begins a new one"
             )
+        if "content" not in template:
+            raise ValueError("continue_final_message is set, and the template reads no content")
         last = _mark_end(chat[-1])
     rendered = compiled(template).render(
         messages=chat,
