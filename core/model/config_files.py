@@ -61,6 +61,29 @@ def check_generation_config(source: str) -> None:
         raise ModelLoadError(f"{_GENERATION} of {source}: {error}") from error
 
 
+def generation_of(source: str) -> tuple[frozenset[int], dict[str, float]]:
+    """The end tokens and the defaults of sampling that the files of a directory name.
+
+    As transformers reads them: from generation_config.json if it is there, and else from
+    config.json, whose part for text adds what is not beside it. Raises ModelLoadError.
+    """
+    content = _check(source, _GENERATION)
+    if not is_there(Path(source, _GENERATION)):
+        content = _check(source, "config.json")
+        names = ("decoder", "generator", "text_config")
+        inner: dict[str, Any] = next((part for name in names if (part := content.get(name))), {})
+        content = {**inner, **{name: v for name, v in content.items() if v is not None}}
+    values = {name: value for name in SAMPLING if (value := content.get(name)) is not None}
+    return ids_of(content.get("eos_token_id")), values
+
+
+def ids_of(value: int | list[int] | None) -> frozenset[int]:
+    """The ids in a field with one id, several or none."""
+    if value is None:
+        return frozenset()
+    return frozenset([value] if isinstance(value, int) else value)
+
+
 def _check(source: str, name: str) -> dict[str, Any]:
     """The object in a file, empty if it is not here. Raises ModelLoadError."""
     folder = folder_of(source)
