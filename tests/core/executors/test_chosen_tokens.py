@@ -81,7 +81,7 @@ def test_tokens_without_logits_change_no_others(family: str) -> None:
     assert {0 if not n else 1 + (n == num_tokens) for num_tokens, n in sizes} == {0, 1, 2}
     assert any(1 < num_logits < num_tokens for num_tokens, num_logits in sizes)
     for batch, logits, each_token in spy.steps:
-        assert logits.best is None
+        assert not logits.best
         assert torch.equal(logits.values, each_token[batch.logits_indices])
 
 
