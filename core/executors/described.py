@@ -66,6 +66,8 @@ def described(config: ModelConfig, attention: AttentionBackendName) -> Described
     values = raw_config(config, str(folder))
     context = context_length(SimpleNamespace(**values)) or 0
     spec, names = describe(values, context)
+    if spec.num_positions is not None:  # another key may say more
+        context = min(context or spec.num_positions, spec.num_positions)
     check_supported(spec)
     compiled = kernels_or_reason()
     if isinstance(compiled, str):

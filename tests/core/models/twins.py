@@ -77,10 +77,7 @@ class Twin:
         calls = CallBuilder(self.spec, reader, Packer(kernels, Format.FLOAT32)).build()
         executor = CompiledExecutor(kernels, calls, self.spec_of)
         executor.fix_length(self.case.max_model_len)
-        storage = storage_of(executor.layers, len(self.prompts))
-        backend = PagedCPUBackend(storage, executor.layers)
-        executor.attach(backend)
-        return self.difference(Run(executor, backend), in_chunks)
+        return self.difference(compiled_run(executor, len(self.prompts)), in_chunks)
 
     def spec_of(self, max_model_len: int) -> DecoderSpec:
         return describe(self.values, max_model_len)[0]
@@ -157,3 +154,10 @@ class Run:
         )
         self._backend.plan(batch)
         return list(self._executor(batch).values.flip(0).split(counts))
+
+
+def compiled_run(executor: CompiledExecutor, num_seqs: int) -> Run:
+    """The run of an executor whose context is fixed, over a cache of its own."""
+    backend = PagedCPUBackend(storage_of(executor.layers, num_seqs), executor.layers)
+    executor.attach(backend)
+    return Run(executor, backend)
