@@ -14,10 +14,10 @@ import math
 from typing import Any
 
 import torch
+from core.fusion.cpu.catalogue import fuse_for_cpu
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from core import builtin_model
-from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from training.corpus import held_out_examples
