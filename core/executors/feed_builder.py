@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
 
+from core.executors.role_packer import RolePacker
 from core.executors.rows import split, split_groups
 from core.executors.supported import epilogue_of, unsupported
 from core.gguf.blocks import BlockMatrix
@@ -18,14 +18,11 @@ from core.models import spec as specs
 from core.models.spec import FeedForward, Shape
 from core.weights.roles import Group
 
-if TYPE_CHECKING:
-    from core.executors.layer_calls import CallBuilder
-
 
 class FeedBuilder:
     """Packs what a layer has behind its mixer. ``shapes`` are those of the layer's roles."""
 
-    def __init__(self, of: CallBuilder, index: int, shapes: Mapping[str, Shape]) -> None:
+    def __init__(self, of: RolePacker, index: int, shapes: Mapping[str, Shape]) -> None:
         self._of, self._index, self._shapes = of, index, shapes
 
     def _matrix(self, role: str, bias: bool) -> PackedWeight:

@@ -12,9 +12,9 @@ import torch
 
 from core.gguf.blocks import BlockMatrix, BlockType
 from core.gguf.values import plain_values
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.blocks import BlockFormat, pack_block_groups, pack_blocks
 from core.kernels.cpu.grouped import GroupedWeight, pack_groups
-from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import Format, PackedWeight, Rows, interleave, interleave_biases, pack
 from core.weights.roles import Matrix
 
