@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from core.fusion.cpu.decoder import FusedDecoder
 
 from core.assembly import forward
 from core.build import LoadedEngine, load_engine
 from core.contract.config import EngineConfig, ModelConfig
-from core.fusion.cpu.decoder import FusedDecoder
 from core.kernels.cpu.lent import LentCore
 from core.kernels.cpu.library import kernels
 from tests.support.builders import make_request

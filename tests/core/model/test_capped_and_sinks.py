@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from core.fusion.cpu.catalogue import fuse_for_cpu
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
@@ -24,7 +25,6 @@ from transformers import (
 
 from core.attention.base import AttentionBackend, backend_factory
 from core.contract.errors import ModelLoadError
-from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from core.kv.storage import KVStorage

@@ -4,8 +4,8 @@ import copy
 from typing import Any
 
 import pytest
-
 from core.fusion.cpu.catalogue import fuse_for_cpu
+
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from core.model.hook import AttentionHook

@@ -4,6 +4,7 @@ import weakref
 from typing import Any
 
 import torch
+from core.fusion.cpu import head, layer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, LlamaConfig
@@ -11,7 +12,6 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from core import huge_pages
 from core.build import assemble
 from core.contract.config import EngineConfig
-from core.fusion.cpu import head, layer
 from core.model.limits import Limits
 from core.model.loaded_model import describe
 from core.model.step_size import step_nbytes

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-
-from core.attention.cpu_backend import PagedCPUBackend
 from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.fusion.cpu.decoder import fused_decoder
+
+from core.attention.cpu_backend import PagedCPUBackend
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format, padded_rows
