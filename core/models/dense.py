@@ -133,6 +133,14 @@ def gemma_activation(c: Config) -> Activation:
     return Activation(c.one_of("hidden_activation", "gelu_pytorch_tanh"))
 
 
+def gemma(c: Config) -> DecoderSpec:
+    c.one_of("use_bidirectional_attention", None, False)
+    c.one_of("hidden_act", "gelu_pytorch_tanh", "gelu")  # both mean the former
+    feed_forward = FeedForward(c.get("intermediate_size"), Activation("gelu_pytorch_tanh"))
+    mixer, scale = c.attention(c.rope(), **c.biases()), c.hidden**0.5
+    return c.pre_norm(mixer, feed_forward, c.rms(1.0), ties=True, embedding_scale=scale)
+
+
 def gemma2(c: Config) -> DecoderSpec:
     scale, cap = c.get("query_pre_attn_scalar") ** -0.5, c.get("attn_logit_softcapping", None)
     return _gemma(c, c.windowed(c.windows(2), scale=scale, softcap=cap, **c.biases()), 1.0)

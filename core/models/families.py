@@ -34,6 +34,7 @@ FAMILIES = {
     "ernie4_5": Family(dense.ernie4_5, LLAMA, ("head_dim",)),
     "ernie4_5_moe": Family(mixtures.ernie4_5_moe, names.ERNIE_MOE),
     "exaone4": Family(dense.exaone4, names.POST_NORMS, ("sliding_window",)),
+    "gemma": Family(dense.gemma, LLAMA, ("head_dim",)),
     "gemma2": Family(
         dense.gemma2,
         names.POST_NORMS,

@@ -110,6 +110,7 @@ CASES = [
     Case("ernie4_5_moe", {"moe_num_experts": 6, "moe_k": 2, "use_bias": True}),
     Case("exaone4", HYBRID),
     Case("exaone4", {"sliding_window": None, "layer_types": [FULL] * 4}),
+    Case("gemma", {"attention_bias": True}),
     Case("gemma2", {**HYBRID, "query_pre_attn_scalar": 20, "attn_logit_softcapping": 2.0}),
     Case("gemma3_text", {**HYBRID, "query_pre_attn_scalar": 20, **each_kind(LINEAR)}),
     Case("gemma4_text", {**GEMMA4, "num_kv_shared_layers": 2, "use_double_wide_mlp": True}),
