@@ -7,7 +7,7 @@ compute is refused before any weight is read.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -239,7 +239,7 @@ class _LayerBuilder:
         gate, up = _split(parts, [spec.size, spec.size])
         both = self._packer.interleave((gate, None), (up, None))
         if both is None:
-            raise unsupported(f"{spec.size} inner columns, or gates in another type")
+            raise unsupported(f"gates and ups of {spec.size} columns in {_kinds([gate, up])}")
         return Matrix.of(self._of.keep(both), epilogue), Matrix.of(down)
 
     def _mixture(self, spec: specs.Mixture) -> Mixture:
@@ -269,17 +269,18 @@ class _LayerBuilder:
         if expert.has_bias:
             biases = {role: of.bias(role, i, shapes[role]) for role in biases}
         first = self._reader.groups("experts_up", i, shapes["experts_up"])
-        [second] = self._reader.groups("experts_down", i, shapes["experts_down"])
+        second = self._reader.groups("experts_down", i, shapes["experts_down"])
         bias = biases["experts_up"]
         if expert.is_gated:
             halves = _split_groups(first, spec.num_experts, expert.size)
             up = self._gated(halves, spec.num_experts, None if bias is None else bias.chunk(2, 1))
         else:
-            [only] = first
-            up = self._plain_groups(only, spec.num_experts, bias)
+            halves = first
+            up = self._plain_groups(first, spec.num_experts, bias)
+        if up is None:
+            raise unsupported(f"experts of {expert.size} columns in {_kinds(halves)}")
         down = self._plain_groups(second, spec.num_experts, biases["experts_down"])
-        if up is None or down is None:
-            raise unsupported(f"experts of {expert.size} columns, or in other types")
+        assert down is not None
         return of.keep(up), of.keep(down)
 
     def _gated(
@@ -287,18 +288,26 @@ class _LayerBuilder:
     ) -> GroupedWeight | None:
         blocks = [half for half in halves if isinstance(half, BlockMatrix)]
         if len(blocks) == len(halves):
-            return self._packer.block_groups(blocks, count, is_gated=True)
+            return self._packer.block_groups(blocks, count, is_gated=True, biases=biases)
         tensors = [half for half in halves if not isinstance(half, BlockMatrix)]
-        return self._packer.gated_groups(
-            tensors, None if biases is None else (biases[0], biases[1])
-        )
+        return self._packer.gated_groups(tensors, biases) if len(tensors) == len(halves) else None
 
     def _plain_groups(
-        self, group: Group, count: int, bias: torch.Tensor | None
+        self, groups: list[Group], count: int, bias: torch.Tensor | None
     ) -> GroupedWeight | None:
+        [group] = groups
         if isinstance(group, BlockMatrix):
-            return self._packer.block_groups([group], count)
+            biases = None if bias is None else [bias]
+            return self._packer.block_groups([group], count, biases=biases)
         return self._packer.groups(group, bias)
+
+
+def _kinds(weights: Iterable[Weight | Group]) -> str:
+    """The types of matrices, for a message."""
+    return " and ".join(
+        weight.type.name if isinstance(weight, BlockMatrix) else str(weight[0].dtype)
+        for weight in weights
+    )
 
 
 def _split(parts: Sequence[Weight], sizes: Sequence[int]) -> list[Weight]:

@@ -10,10 +10,11 @@ from typing import TypeVar
 
 import torch
 
+from core.gguf.alike import alike
 from core.gguf.blocks import BlockMatrix, BlockType
 from core.gguf.values import plain_values
 from core.kernels.cpu.blocks import BlockFormat, pack_block_groups, pack_blocks
-from core.kernels.cpu.grouped import GroupedWeight, pack_groups
+from core.kernels.cpu.grouped import GroupedWeight, pack_groups, padded_biases
 from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import Format, PackedWeight, Rows, interleave, pack
 from core.weights.roles import Matrix
@@ -73,21 +74,29 @@ class Packer:
         left, right = gate[0], up[0]
         if gate[1] is not None or up[1] is not None or left.shape != right.shape:
             return None
-        if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
-            both = interleave(self.kernels, left, right)
-            if both is not None:
-                return self._counted(pack(self.kernels, both, [None], self.format))
         if isinstance(left, BlockMatrix) and isinstance(right, BlockMatrix):
-            return self._interleaved_blocks(left, right)
+            return self._interleaved_blocks([left, right])
+        if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+            return self._interleaved(left, right, self.format)
         return None
 
-    def _interleaved_blocks(self, gate: BlockMatrix, up: BlockMatrix) -> PackedWeight | None:
-        fmt = BlockFormat.of(gate.type.code)
-        if gate.type != up.type or fmt is None or gate.rows % (self.kernels.panel // 2):
+    def _interleaved(
+        self, gate: torch.Tensor, up: torch.Tensor, fmt: Format
+    ) -> PackedWeight | None:
+        both = interleave(self.kernels, gate, up)
+        return None if both is None else self._counted(pack(self.kernels, both, [None], fmt))
+
+    def _interleaved_blocks(self, pair: list[BlockMatrix]) -> PackedWeight | None:
+        matrices = alike(pair)
+        if matrices is None or matrices[0].rows % (self.kernels.panel // 2):
             return None
-        parts = [gate.data, up.data]
+        first, parts = matrices[0], [matrix.data for matrix in matrices]
+        fmt = BlockFormat.of(first.type.code)
+        if fmt is None:
+            gate, up = map(plain_values, matrices)
+            return self._interleaved(gate, up, _PLAIN[gate.dtype])
         return self._counted(
-            pack_blocks(self.kernels, fmt, parts, gate.columns, [None], is_gated=True)
+            pack_blocks(self.kernels, fmt, parts, first.columns, [None], is_gated=True)
         )
 
     def exact(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> PackedWeight:
@@ -96,63 +105,83 @@ class Packer:
         return self._counted(packed)
 
     def groups(
-        self, weights: Sequence[torch.Tensor] | torch.Tensor, bias: torch.Tensor | None
+        self,
+        weights: Sequence[torch.Tensor] | torch.Tensor,
+        bias: torch.Tensor | None,
+        fmt: Format | None = None,
     ) -> GroupedWeight:
         """Pack the matrices of ``[num_groups, num_rows, num_columns]`` with their biases."""
-        return self._groups(weights, bias, (len(weights), *weights[0].shape))
+        return self._groups(weights, bias, (len(weights), *weights[0].shape), fmt)
 
     def gated_groups(
         self,
         weights: Sequence[Sequence[torch.Tensor] | torch.Tensor],
-        biases: tuple[torch.Tensor, torch.Tensor] | None,
+        biases: Sequence[torch.Tensor] | None,
+        fmt: Format | None = None,
     ) -> GroupedWeight | None:
         """Pack gates and ups for a gated epilogue; None if their rows do not divide into runs.
 
         Weights are ``[num_groups, num_rows, num_columns]``, biases ``[num_groups, num_rows]``.
         """
         num_groups, (num_rows, num_columns) = len(weights[0]), weights[0][0].shape
-        half = self.kernels.panel // 2
-        if num_rows % half:
+        if num_rows % (self.kernels.panel // 2):
             return None
         pairs = (interleave(self.kernels, gate, up) for gate, up in zip(*weights, strict=True))
-        bias = None
-        if biases is not None:  # in the order of the weights' rows
-            runs = torch.stack([each.reshape(num_groups, -1, half) for each in biases], dim=2)
-            bias = runs.reshape(num_groups, 2 * num_rows)
         shape = (num_groups, 2 * num_rows, num_columns)
-        return self._groups((pair for pair in pairs if pair is not None), bias, shape)
+        found = (pair for pair in pairs if pair is not None)
+        bias = None if biases is None else self._alternating(biases)
+        return self._groups(found, bias, shape, fmt)
+
+    def _alternating(self, biases: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Biases ``[num_groups, num_rows]`` of gates and ups in the order of interleaved rows."""
+        num_groups, half = len(biases[0]), self.kernels.panel // 2
+        runs = torch.stack([each.reshape(num_groups, -1, half) for each in biases], dim=2)
+        return runs.reshape(num_groups, -1)
 
     def block_groups(
-        self, matrices: list[BlockMatrix], num_groups: int, *, is_gated: bool = False
+        self,
+        matrices: list[BlockMatrix],
+        num_groups: int,
+        *,
+        is_gated: bool = False,
+        biases: Sequence[torch.Tensor] | None = None,
     ) -> GroupedWeight | None:
         """Pack matrices that have the rows of all groups; None if they do not fit.
 
-        If they are gate and up, they are packed for a gated epilogue.
+        If they are gate and up, they are packed for a gated epilogue. There is a bias
+        ``[num_groups, num_rows]`` for each matrix, or none.
         """
-        first = matrices[0]
-        fmt = BlockFormat.of(first.type.code)
-        num_rows = first.rows // num_groups
-        if fmt is None or (is_gated and num_rows % (self.kernels.panel // 2)):
+        found = alike(matrices)
+        num_rows = matrices[0].rows // num_groups
+        if found is None or (is_gated and num_rows % (self.kernels.panel // 2)):
             return None
-        parts = [matrix.data for matrix in matrices]
-        return self._counted(
-            pack_block_groups(
-                self.kernels, fmt, parts, first.columns, num_groups, is_gated=is_gated
-            )
+        first, parts = found[0], [matrix.data for matrix in found]
+        fmt = BlockFormat.of(first.type.code)
+        if fmt is None:
+            values = [plain_values(m).view(num_groups, -1, m.columns) for m in found]
+            plain = _PLAIN[values[0].dtype]
+            if is_gated:
+                return self.gated_groups(values, biases, plain)
+            [only] = values
+            return self.groups(only, None if biases is None else biases[0], plain)
+        packed = pack_block_groups(
+            self.kernels, fmt, parts, first.columns, num_groups, is_gated=is_gated
         )
+        if biases is not None:
+            bias = self._alternating(biases) if is_gated else torch.cat(list(biases), 1)
+            packed = replace(packed, bias=padded_biases(self.kernels, bias))
+        return self._counted(packed)
 
     def _groups(
         self,
         weights: Iterable[torch.Tensor | Rows],
         bias: torch.Tensor | None,
         shape: tuple[int, ...],
+        fmt: Format | None,
     ) -> GroupedWeight:
         num_groups, num_rows, num_columns = shape
-        return self._counted(
-            pack_groups(
-                self.kernels, weights, bias, self.format, (num_groups, num_rows, num_columns)
-            )
-        )
+        fmt, sizes = self.format if fmt is None else fmt, (num_groups, num_rows, num_columns)
+        return self._counted(pack_groups(self.kernels, weights, bias, fmt, sizes))
 
     def _counted(self, packed: Packed) -> Packed:
         self.count(packed.data, packed.scale, packed.bias)
