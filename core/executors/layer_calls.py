@@ -26,6 +26,7 @@ from core.layer_spec import LayerSpec
 from core.models import spec as specs
 from core.models.spec import Attention, DecoderSpec, FeedForward, Layer, Norm, Rope
 from core.weights.packer import Packer
+from core.weights.quantiser import Quantiser
 from core.weights.roles import Group, RoleReader, Weight
 
 Kept = TypeVar("Kept")
@@ -46,10 +47,20 @@ class Calls:
 
 
 class CallBuilder:
-    """Packs the weights of a spec and fills the kernels' arguments. Core thread only."""
+    """Packs the weights of a spec and fills the kernels' arguments. Core thread only.
 
-    def __init__(self, spec: DecoderSpec, reader: RoleReader, packer: Packer) -> None:
+    ``quantiser`` turns matrices into blocks first.
+    """
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        reader: RoleReader,
+        packer: Packer,
+        quantiser: Quantiser | None = None,
+    ) -> None:
         self.spec, self.reader, self.packer = spec, reader, packer
+        self._quantiser = quantiser
         self.kept: list[Any] = []  # ctypes structures do not keep what they point to
         self._workspace = Workspace()
 
@@ -73,8 +84,15 @@ class CallBuilder:
 
     def matrix(self, role: str, layer: int | None, shape: specs.Shape, bias: bool) -> PackedWeight:
         """Pack a matrix and its bias."""
-        parts = self.reader.matrices(role, layer, shape)
+        parts = self.matrices(role, layer, shape)
         return self.stack(parts, self.bias(role, layer, shape) if bias else None)
+
+    def matrices(self, role: str, layer: int | None, shape: specs.Shape) -> list[Weight]:
+        """The matrices of a role as they are packed."""
+        parts = self.reader.matrices(role, layer, shape)
+        if self._quantiser is None:
+            return parts
+        return self._quantiser.quantised(role, layer, parts)
 
     def bias(self, role: str, layer: int | None, shape: specs.Shape) -> torch.Tensor:
         """The bias of a matrix in float32."""
@@ -114,13 +132,14 @@ class CallBuilder:
     def _model(self) -> ModelCall:
         spec, reader, hidden = self.spec, self.reader, self.spec.hidden_size
         shape = (spec.vocab_size, hidden)
-        [embedding] = reader.matrices("embedding", None, shape)
+        read = self.matrices if spec.ties_head else reader.matrices
+        [embedding] = read("embedding", None, shape)
         bias = reader.whole("head_bias", None, shape[:1]) if spec.has_head_bias else None
         if spec.ties_head:
             head = self.stack([embedding], bias)
             tokens = Table.of_packed(head, spec.embedding_scale)
         else:
-            head = self.stack(reader.matrices("head", None, shape), bias)
+            head = self.stack(self.matrices("head", None, shape), bias)
             tokens = self._table(embedding, spec.embedding_scale)
         norm = self.norm(spec.final_norm, "final_norm", None, hidden, scale=spec.logit_scale)
         positions = Table()
@@ -209,7 +228,7 @@ class _LayerBuilder:
     def _projections(self, mixer: Attention) -> PackedWeight:
         """Queries, keys and values. Neighbouring pairs of RoPE become halves."""
         sizes = [mixer.num_heads * mixer.head_dim, mixer.num_kv_heads * mixer.head_dim]
-        parts = self._reader.matrices("qkv", self._index, self._shapes["qkv"])
+        parts = self._of.matrices("qkv", self._index, self._shapes["qkv"])
         bias = None
         if mixer.has_bias:
             bias = self._of.bias("qkv", self._index, self._shapes["qkv"])
@@ -235,7 +254,7 @@ class _LayerBuilder:
         down = self._matrix(f"{prefix}down", spec.has_bias)
         if not spec.is_gated:
             return Matrix.of(self._matrix(role, spec.has_bias), epilogue), Matrix.of(down)
-        parts = self._reader.matrices(role, self._index, self._shapes[role])
+        parts = self._of.matrices(role, self._index, self._shapes[role])
         gate, up = _split(parts, [spec.size, spec.size])
         both = self._packer.interleave((gate, None), (up, None))
         if both is None:
