@@ -17,8 +17,8 @@ from core.models.spec import Attention, DecoderSpec, FeedForward, Layer, Norm, R
 _NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 """In place of a family's defaults: the tokenizer and the generation config know them."""
 
-_BIASES = ("attention_bias", "mlp_bias")
-"""Keys that are made of tensors, which say more: a file may have those of queries alone."""
+_BIASES = ("attention_bias", "attention_out_bias", "mlp_bias", "use_bias")
+"""Keys in whose place the tensors say which biases there are."""
 
 
 def describe_file(file: GgufFile, max_model_len: int) -> tuple[dict[str, Any], DecoderSpec, Names]:
@@ -28,7 +28,7 @@ def describe_file(file: GgufFile, max_model_len: int) -> tuple[dict[str, Any], D
     a key or a size that cannot be served, and Undescribed for values that no row knows.
     """
     architecture, values = values_of(file)
-    spec, _ = describe({k: v for k, v in values.items() if k not in _BIASES}, max_model_len)
+    spec, _ = describe(values | dict.fromkeys(_BIASES, False), max_model_len)
     num_tokens = file.metadata.count("tokenizer.ggml.tokens")
     if num_tokens > spec.vocab_size:
         raise ModelLoadError(f"it has {num_tokens} tokens and {spec.vocab_size} rows of embeddings")

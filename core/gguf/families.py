@@ -101,9 +101,9 @@ FAMILIES = {
     "qwen2moe": Family(
         "qwen2_moe", configurations.qwen2moe, _ATTENTION | _EXPERTS | _SHARED_EXPERT
     ),
-    "qwen3": Family("qwen3", configurations.qwen3, _ATTENTION | _HEAD_NORMS | _MLP),
+    "qwen3": Family("qwen3", configurations.plain, _ATTENTION | _HEAD_NORMS | _MLP),
     "qwen3moe": Family("qwen3_moe", configurations.qwen3moe, _ATTENTION | _HEAD_NORMS | _EXPERTS),
-    "gemma": Family("gemma", configurations.gemma, _ATTENTION | _MLP, norm_offset=1.0),
+    "gemma": Family("gemma", configurations.plain, _ATTENTION | _MLP, norm_offset=1.0),
     "gemma2": Family(
         "gemma2", configurations.gemma2, _ATTENTION | _MLP | _GEMMA_NORMS, norm_offset=1.0
     ),
