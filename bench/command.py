@@ -14,7 +14,7 @@ from bench.measure import measure
 from bench.report import render, render_sweep
 from bench.runner import Runner
 from bench.settings import BenchSettings, EngineTarget, ServerTarget
-from server.app import heap
+from server.process import heap
 
 
 def run(settings: BenchSettings) -> int:

@@ -12,10 +12,13 @@ from core.assembly.scheduler import build_memory_ahead, build_scheduler
 from core.contract.config import EngineConfig, ModelConfig, Quantization
 from core.contract.info import EngineInfo
 from core.engine import Engine
+from core.executors.described import described
+from core.executors.load import load_described
 from core.grammar.compiler import GrammarCompiler
 from core.model.limits import Limits
 from core.model.loader import LoadedModel, load_model
 from core.model.source import source_of
+from core.models.spec import Undescribed
 from core.stages import Stages
 from core.text.tokenizer import Tokenizer
 
@@ -40,7 +43,7 @@ def load_engine(
 ) -> LoadedEngine:
     """Load everything, on the thread that will own it. Raises ModelLoadError."""
     stages = Stages()
-    model = load_model(model_config)
+    model = _load(model_config, config)
     stages.end("model")
     tokenizer = Tokenizer.load(
         model_config.tokenizer or source_of(model_config),
@@ -53,6 +56,15 @@ def load_engine(
     stages.end("engine")
     logger.info("loaded in %s", stages)
     return loaded
+
+
+def _load(model_config: ModelConfig, config: EngineConfig) -> LoadedModel:
+    """The model from its spec, if its family has a row, else transformers' module."""
+    try:
+        return load_described(model_config, described(model_config, config.attention_backend))
+    except Undescribed as error:
+        logger.debug("transformers computes the model: %s", error)
+        return replace(load_model(model_config), undescribed=str(error))
 
 
 def assemble(
@@ -129,7 +141,7 @@ def _info(model: LoadedModel, built: BuiltRunner, num_token_ids: int) -> EngineI
         num_kv_tokens=built.cache.num_blocks * limits.block_size,
         dtype=str(model.dtype).removeprefix("torch."),
         device=str(model.device),
-        architecture=str(getattr(model.module.config, "model_type", "")),
+        architecture=model.architecture,
         default_sampling=model.default_sampling,
         eos_token_ids=tuple(sorted(model.eos_token_ids)),
         computation=built.description,

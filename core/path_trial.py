@@ -6,20 +6,25 @@ small vocabulary. They are fused and proved as at load.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
 from torch import nn
 
 from core.contract.config import EngineConfig, ModelConfig
-from core.contract.info import ModelPath
+from core.contract.info import ONE_CALL, ModelPath
+from core.executors.described import described
 from core.fusion.accelerate import accelerate, quantise_to_4_bits
 from core.fusion.path import path_in_turn
 from core.model.devices import pick_device
 from core.model.hook import AttentionHook
 from core.model.prequantised import quantisation_of
 from core.model.proof.few_layers import FewLayers
+from core.models.spec import Undescribed
 from core.skeleton import build_skeleton
+
+logger = logging.getLogger("roseinfer.core")
 
 _VOCAB_SIZE = 64
 
@@ -32,6 +37,12 @@ def try_path(model_config: ModelConfig, config: EngineConfig) -> ModelPath:
 
     Raises ModelLoadError, and NotImplementedError where it cannot be tried.
     """
+    try:
+        described(model_config, config.attention_backend)
+    except Undescribed as error:
+        logger.debug("transformers computes the model: %s", error)
+    else:
+        return ModelPath(name=ONE_CALL, expected=ONE_CALL)
     device = pick_device(model_config.device)
     if device.type != "cpu":
         raise NotImplementedError("the path on a GPU is not tried")

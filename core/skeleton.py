@@ -47,6 +47,7 @@ def build_skeleton(
     text_config = module.config.get_text_config()
     model = LoadedModel(
         module=module,
+        config=text_config,
         device=device,
         dtype=dtype,
         vocab_size=text_config.vocab_size,

@@ -121,7 +121,7 @@ SERVER_LAYERS = (
     {"server.tenants", "server.rendering"},
     {"server.observe", "server.cli.chat"},
     {"server.net", "server.router.config"},
-    {"server.admission"},
+    {"server.admission", "server.process"},
     {"server.generation", "server.cli.doctor"},
     {"server.translation"},
     {"server.openapi"},

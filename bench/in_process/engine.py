@@ -17,7 +17,7 @@ from core.build import LoadedEngine
 from core.contract.info import EngineInfo
 from core.contract.messages import EngineStats, StepOutput
 from core.thread import CoreThread, Died, Event, SteppingEngine
-from server.app import heap
+from server.process import heap
 
 CLOSE_TIMEOUT = 10.0
 """Seconds that a running step gets to end."""

@@ -13,6 +13,7 @@ from core.attention.base import AttentionBackend, KernelBackend
 from core.fusion.cpu.decoder import fused_decoder
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.stage_times import StageTimes
+from core.model.loaded_model import LoadedModel
 from core.model_input import ModelInput
 
 CALIBRATION_CALLS = 1000
@@ -36,11 +37,14 @@ class ModuleTimes:
         self.stages: StageTimes | None = None
         self._stack: list[_Call] = []
 
-    def instrument(self, model: nn.Module, attention: AttentionBackend) -> AttentionBackend:
+    def instrument(self, model: LoadedModel, attention: AttentionBackend) -> AttentionBackend:
         """Hook every module of a model; return the attention with timers around its calls."""
-        for module in model.modules():
-            self.hook(module, type(module).__name__)
-        decoder, library = fused_decoder(model), kernels()
+        decoder: Any = model.executor
+        if decoder is None:
+            for module in model.module.modules():
+                self.hook(module, type(module).__name__)
+            decoder = fused_decoder(model.module)
+        library = kernels()
         if decoder is not None and library is not None:
             self.stages = StageTimes(library)
             decoder.times = _OneCall(self, self.stages.address)

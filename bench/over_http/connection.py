@@ -7,8 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from server.client.address import Address
-from server.client.answer import ServerAnswer, ServerFailed, request_head
+from server.client.answer import Address, ServerAnswer, ServerFailed, request_head
 
 MAX_ERROR_BODY = 16 * 2**10
 """Bytes of an error's body that are kept."""

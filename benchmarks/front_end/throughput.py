@@ -17,7 +17,8 @@ from core.build import LoadedEngine, load_engine
 from core.contract.messages import Add, EngineRequest, StepOutput
 from core.contract.params import SamplingParams
 from core.thread import CoreThread, SteppingEngine
-from server.cli.main import exit_process, run
+from server.cli.main import run
+from server.cli.program import exit_process
 from server.settings.settings import Settings, parse_settings
 
 

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
-from torch import nn
-
 from core.attention.base import AttentionBackend, BackendFactory, backend_factory
 from core.contract.config import EngineConfig
 from core.contract.errors import ModelLoadError
@@ -15,7 +13,7 @@ from core.model.loaded_model import LoadedModel
 
 _DEVICES = {"cuda": "CUDA", "cpu": "a CPU"}
 
-Instrument: TypeAlias = Callable[[nn.Module, AttentionBackend], AttentionBackend]
+Instrument: TypeAlias = Callable[[LoadedModel, AttentionBackend], AttentionBackend]
 """Gets a model and its attention before the first step; returns the attention to use."""
 
 

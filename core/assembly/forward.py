@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 
 import torch
-from torch import nn
 
 from core.attention.base import AttentionBackend
 from core.contract.config import EngineConfig
-from core.fusion.cpu.decoder import fused_decoder
+from core.fusion.cpu.decoder import FusedDecoder, fused_decoder
 from core.kernels.cpu.lent import LentCore
 from core.kernels.cpu.library import kernels
+from core.model.executor import Attending, Executor
 from core.model.forward import EagerForward, ForwardPass
 from core.model.graphs.capture import CUDAGraphCapture
 from core.model.graphs.forward import with_graphs
@@ -24,7 +24,7 @@ from core.model.runner import ModelRunner
 
 def build_forward(
     model: LoadedModel,
-    hook: AttentionHook,
+    hook: Attending,
     attention: AttentionBackend,
     limits: Limits,
     config: EngineConfig,
@@ -32,9 +32,10 @@ def build_forward(
     """The pass to serve with: on CUDA, unless ``enforce_eager``, it replays CUDA graphs."""
     is_cuda = model.device.type == "cuda"
     last_tokens = LastTokens(limits.max_num_seqs, model.device) if is_cuda else None
-    eager = EagerForward(model.module, attention, model.device, last_tokens)
+    eager = EagerForward(model.module, attention, model.device, last_tokens, own=model.executor)
     if not is_cuda or config.enforce_eager:
         return eager
+    assert isinstance(hook, AttentionHook)
     return with_graphs(
         eager,
         hook,
@@ -46,12 +47,15 @@ def build_forward(
     )
 
 
-def connect_hand_over(model: nn.Module, runner: ModelRunner) -> None:
+def connect_hand_over(model: LoadedModel, runner: ModelRunner) -> None:
     """Let outputs wait for the call that computes all layers, where there is one.
 
     If the compute threads use every CPU, one of them leaves its own to the outputs' consumer.
     """
-    decoder, library = fused_decoder(model), kernels()
+    decoder: Executor | FusedDecoder | None = model.executor
+    if decoder is None:
+        decoder = fused_decoder(model.module)
+    library = kernels()
     if decoder is None or library is None:
         return
     hand_over = runner.timer.hand_over

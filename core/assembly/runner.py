@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from core.assembly.attention import Instrument, attention_factory
 from core.assembly.forward import build_forward, connect_hand_over
+from core.attention.base import BackendFactory
 from core.contract.config import EngineConfig, Quantization
+from core.contract.info import ONE_CALL, ModelPath
 from core.fusion.accelerate import (
     Acceleration,
     accelerate,
@@ -17,6 +20,7 @@ from core.fusion.accelerate import (
     quantise_to_4_bits,
 )
 from core.model.cache import KVCache, kv_dtype, make_cache
+from core.model.executor import Attending
 from core.model.hook import AttentionHook
 from core.model.limits import Limits
 from core.model.loaded_model import LoadedModel
@@ -56,9 +60,67 @@ def build_runner(
 
     Raises ModelLoadError.
     """
-    rope = fix_rope(model.module, limits.max_model_len)
     if config.threads is not None:
         torch.set_num_threads(config.threads)  # of this thread, which will run the steps
+    served = _of_executor(model, config) or _of_module(model, limits, config, quantization)
+    attending, backend, make_attention = served.attending, served.backend, served.make_attention
+    cache, limits = make_cache(model, attending, make_attention, limits, config, served.cache_dtype)
+    served.fix_length(limits.max_model_len)  # memory may have lowered it
+    attention = cache.attention(make_attention)
+    if instrument is not None:
+        attention = instrument(model, attention)
+    attending.attach(attention)
+    forward = build_forward(model, attending, attention, limits, config)
+    runner = ModelRunner(forward, sampler, cache.storages, forward.eager.last_tokens)
+    warm_up(runner, limits)
+    connect_hand_over(model, runner)
+    acceleration = served.acceleration.with_attention(model, backend)
+    graphs = "" if forward is forward.eager else " in CUDA graphs"
+    return BuiltRunner(
+        runner=runner,
+        cache=cache,
+        limits=limits,
+        acceleration=acceleration,
+        description=f"{acceleration.description}{graphs}",
+        num_threads=torch.get_num_threads(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What computes a model, before it has a KV cache.
+
+    ``fix_length`` settles RoPE for a context; ``backend`` is the name of the attention.
+    """
+
+    attending: Attending
+    acceleration: Acceleration
+    backend: str
+    make_attention: BackendFactory
+    cache_dtype: torch.dtype
+    fix_length: Callable[[int], None]
+
+
+def _of_executor(model: LoadedModel, config: EngineConfig) -> _Served | None:
+    """The model's executor, if it has one."""
+    executor = model.executor
+    if executor is None:
+        return None
+    return _Served(
+        executor,
+        Acceleration("cpu", model.computation, ModelPath(name=ONE_CALL, expected=ONE_CALL)),
+        "cpu",
+        attention_factory("cpu", model, config),
+        kv_dtype(model, config, in_blocks=model.in_blocks),
+        executor.fix_length,
+    )
+
+
+def _of_module(
+    model: LoadedModel, limits: Limits, config: EngineConfig, quantization: Quantization
+) -> _Served:
+    """transformers' module with some of its parts replaced, proved. Raises ModelLoadError."""
+    rope = fix_rope(model.module, limits.max_model_len)
     quantise_to_4_bits(model, quantization)
     in_blocks, exact = is_in_blocks(model), is_exact(model, quantization)
     hook = AttentionHook(model.module)
@@ -70,23 +132,4 @@ def build_runner(
     make_attention = attention_factory(backend, model, config)
     cache_dtype = kv_dtype(model, config, in_blocks=in_blocks and backend == "cpu")
     proof.run(make_attention, dtype=model.dtype, kv_dtype=cache_dtype, is_exact=exact)
-    cache, limits = make_cache(model, hook, make_attention, limits, config, cache_dtype)
-    rope.fix(limits.max_model_len)  # memory may have lowered it
-    attention = cache.attention(make_attention)
-    if instrument is not None:
-        attention = instrument(model.module, attention)
-    hook.attach(attention)
-    forward = build_forward(model, hook, attention, limits, config)
-    runner = ModelRunner(forward, sampler, cache.storages, forward.eager.last_tokens)
-    warm_up(runner, limits)
-    connect_hand_over(model.module, runner)
-    served = acceleration.with_attention(model, backend)
-    graphs = "" if forward is forward.eager else " in CUDA graphs"
-    return BuiltRunner(
-        runner=runner,
-        cache=cache,
-        limits=limits,
-        acceleration=served,
-        description=f"{served.description}{graphs}",
-        num_threads=torch.get_num_threads(),
-    )
+    return _Served(hook, acceleration, backend, make_attention, cache_dtype, rope.fix)

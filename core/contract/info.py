@@ -54,6 +54,8 @@ PathName: TypeAlias = Literal[
 
 PATHS: tuple[PathName, ...] = get_args(PathName)
 
+ONE_CALL: PathName = "whole model in one call"
+
 
 class ModelPath(msgspec.Struct, frozen=True, kw_only=True):
     """What computes the model's steps.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 
 from core.kernels.cpu.model import ANGLES
+from core.models.spec import Rope
 
 AnglesOf = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """From positions ``[1, n]`` to cosines and sines, float32 ``[1, n, rotated]`` and contiguous."""
@@ -51,3 +52,10 @@ class AngleTable:
             self._kept.append(tensor)
         self._arrays = [(ctypes.c_void_p * len(found))(*found) for found in self._addresses]
         self.num_positions = end
+
+
+def angles_of(rope: Rope, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines of positions ``[1, n]``, float32 ``[1, n, 2 * pairs]``: see AnglesOf."""
+    angles = positions[..., None].float() * torch.tensor(rope.frequencies)
+    both = torch.cat([angles, angles], -1)
+    return both.cos() * rope.scale, both.sin() * rope.scale

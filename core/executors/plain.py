@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from core.attention.base import AttentionBackend
+from core.executors.attention_shapes import layer_spec
 from core.executors.plain_weights import Roles, Weights
 from core.layer_spec import LayerSpec
 from core.model.forward import Logits
@@ -36,29 +37,9 @@ Keys = dict[int, tuple[torch.Tensor, torch.Tensor]]
 def attention_layers(spec: DecoderSpec, weights: Weights) -> list[LayerSpec]:
     """The layers as an attention backend and a KV cache need them."""
     return [
-        _attention_layer(layer.mixer, roles)
+        layer_spec(layer.mixer, roles.get("sinks"))
         for layer, roles in zip(spec.layers, weights.layers, strict=True)
     ]
-
-
-def _attention_layer(mixer: Attention | LatentAttention, roles: Roles) -> LayerSpec:
-    match mixer:
-        case Attention():
-            return LayerSpec(
-                mixer.num_heads,
-                mixer.num_kv_heads,
-                mixer.head_dim,
-                mixer.value_dim,
-                mixer.scale,
-                mixer.window,
-                mixer.softcap,
-                roles.get("sinks"),
-            )
-        case LatentAttention():  # keys and values are kept for every head
-            key_dim, heads = mixer.plain_dim + mixer.rope_dim, mixer.num_heads
-            return LayerSpec(heads, heads, key_dim, mixer.value_dim, mixer.scale, None)
-        case _:
-            assert_never(mixer)
 
 
 class PlainExecutor:

@@ -8,17 +8,27 @@ from core.models.spec import (
     DecoderSpec,
     FeedForward,
     Layer,
-    Mixer,
     Mixture,
     Undescribed,
 )
 
 _PLAIN = {
+    "gelu": Epilogue.GELU,
+    "relu": Epilogue.RELU,
+    "relu2": Epilogue.RELU2,
     "silu": Epilogue.SILU,
+    "xielu": Epilogue.XIELU,
     "gelu_new": Epilogue.GELU_TANH,
     "gelu_pytorch_tanh": Epilogue.GELU_TANH,
 }
-_GATED = {"silu": Epilogue.SILU_GATE, "gelu_pytorch_tanh": Epilogue.GELU_TANH_GATE}
+_GATED = {
+    "gelu": Epilogue.GELU_GATE,
+    "relu": Epilogue.RELU_GATE,
+    "relu2": Epilogue.RELU2_GATE,
+    "silu": Epilogue.SILU_GATE,
+    "gelu_new": Epilogue.GELU_TANH_GATE,
+    "gelu_pytorch_tanh": Epilogue.GELU_TANH_GATE,
+}
 _CLAMPED = (1.702, 7.0)
 """Slope and limit of ``clamped_gate`` in source/epilogue.h."""
 
@@ -38,56 +48,32 @@ def epilogue_of(spec: FeedForward) -> Epilogue:
 
 def check_supported(spec: DecoderSpec) -> None:
     """Raise Undescribed for what the compiled kernels do not compute."""
-    if spec.embedding_norm is not None:
-        raise unsupported("a norm of the embedding")
-    if spec.layer_input is not None:
-        raise unsupported("inputs of layers")
-    if spec.logit_cap is not None:
-        raise unsupported("a cap of logits")
-    if len({layer.mixer.rope for layer in spec.layers if layer.mixer.rope is not None}) > 1:
-        raise unsupported("layers of different RoPE")
     for layer in dict.fromkeys(spec.layers):
         _check_layer(layer)
 
 
 def _check_layer(layer: Layer) -> None:
-    if layer.pre_mixer is None or layer.pre_feed_forward is None or layer.is_parallel:
-        raise unsupported("layers without both pre-norms, one after the other")
-    if layer.post_mixer is not None or layer.post_feed_forward is not None:
-        raise unsupported("post-norms")
-    if layer.residual_scale != 1.0:
-        raise unsupported("a factor of what layers add")
-    if layer.layer_input is not None or layer.has_output_scale:
-        raise unsupported("inputs and scales of layers")
-    _check_mixer(layer.mixer)
-    if isinstance(layer.feed_forward, Mixture):
-        return _check_mixture(layer.feed_forward)
-    epilogue_of(layer.feed_forward)
-    if layer.feed_forward.is_gated and layer.feed_forward.has_bias:
-        raise unsupported("biases of a gate")
-    return None
+    is_added_later = layer.post_feed_forward is not None or layer.residual_scale != 1.0
+    if layer.has_output_scale and not is_added_later and layer.layer_input is None:
+        raise unsupported("a scale of a layer's output without a post-norm")
+    if layer.residual_scale == 0.0:
+        raise unsupported("layers that add nothing")
+    if isinstance(layer.mixer, Attention):
+        _check_attention(layer.mixer)
+    if not isinstance(layer.feed_forward, Mixture):
+        epilogue_of(layer.feed_forward)
+        return
+    for expert in (layer.feed_forward.expert, layer.feed_forward.shared):
+        if expert is not None and epilogue_of(expert) is Epilogue.XIELU:
+            raise unsupported("experts with xielu")
 
 
-def _check_mixer(mixer: Mixer) -> None:
-    if not isinstance(mixer, Attention):
-        raise unsupported("latent attention")
-    norm = mixer.head_norm
-    if norm is not None and (norm.after_rope or norm.over == "each"):
-        raise unsupported("this norm of heads")
-    others = (mixer.value_norm, mixer.clip, mixer.temperature, mixer.keys_of)
-    if any(x is not None for x in others) or mixer.value_scale != 1.0 or mixer.values_are_keys:
-        raise unsupported("what this attention does with values, or before the rotation")
-
-
-def _check_mixture(mixture: Mixture) -> None:
-    router = mixture.router
-    if router.score != "softmax" or router.has_choice_bias or router.num_groups > 1:
-        raise unsupported("a router by other than a softmax")
-    if router.scale != 1.0 or router.weighs_input:
-        raise unsupported("this router's weights")
-    epilogue_of(mixture.expert)
-    if mixture.shared is not None:
-        epilogue_of(mixture.shared)
+def _check_attention(mixer: Attention) -> None:
+    if mixer.values_are_keys and mixer.keys_of is None:
+        if mixer.rope is not None and mixer.rope.pairs == "neighbours":
+            raise unsupported("keys as values whose rotated columns are neighbours")
+        if mixer.value_dim != mixer.head_dim:
+            raise unsupported("keys as values of another size")
 
 
 def unsupported(what: str) -> Undescribed:

@@ -39,6 +39,8 @@ class Acceleration:
 
     def with_attention(self, model: LoadedModel, backend: str) -> Acceleration:
         """Return the same of the model with the attention that is attached, of this backend."""
+        if model.executor is not None:
+            return replace(self, description=f"{self.description}, attention {backend!r}")
         return replace(
             self,
             attention_backend=backend,

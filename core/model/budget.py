@@ -11,8 +11,8 @@ from core import memory_ahead
 from core.attention.base import BackendFactory, MeasuredFactory
 from core.contract.config import EngineConfig
 from core.layer_spec import LayerSpec
+from core.model.executor import Attending
 from core.model.graphs.sizes import LAUNCHES_BYTES, graphs_nbytes, piece_sizes
-from core.model.hook import AttentionHook
 from core.model.largest_step import run_largest_step
 from core.model.limits import Limits
 from core.model.loaded_model import LoadedModel
@@ -22,7 +22,7 @@ from core.model.step_size import layer_nbytes, step_nbytes
 
 def cache_budget(
     model: LoadedModel,
-    hook: AttentionHook,
+    hook: Attending,
     make_attention: BackendFactory,
     limits: Limits,
     config: EngineConfig,

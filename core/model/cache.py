@@ -15,7 +15,7 @@ from core.kv.storage import KVStorage, block_nbytes
 from core.kv.window_group import WindowSize, window_blocks_per_seq
 from core.layer_spec import LayerSpec
 from core.model.budget import cache_budget
-from core.model.hook import AttentionHook
+from core.model.executor import Attending
 from core.model.limits import Limits
 from core.model.loaded_model import LoadedModel
 from core.model.memory import enough_memory, lowered_context, num_kv_blocks
@@ -103,7 +103,7 @@ def kv_dtype(model: LoadedModel, config: EngineConfig, *, in_blocks: bool = Fals
 
 def make_cache(
     model: LoadedModel,
-    hook: AttentionHook,
+    hook: Attending,
     make_attention: BackendFactory,
     limits: Limits,
     config: EngineConfig,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.checkpoint_files import find_file, folder_of, is_there, read_file
 from core.contract.config import ModelConfig
@@ -59,6 +60,28 @@ def check_generation_config(source: str) -> None:
         SamplingParams(max_tokens=1, **defaults | {"top_k": max(int(defaults.get("top_k", 0)), 0)})
     except (InvalidRequest, ValueError, OverflowError) as error:
         raise ModelLoadError(f"{_GENERATION} of {source}: {error}") from error
+
+
+class Generation(NamedTuple):
+    """What a ``generation_config.json`` says: the tokens that end an answer, and defaults."""
+
+    eos_token_ids: frozenset[int]
+    sampling: dict[str, float]
+
+
+def generation_of(folder: Path) -> Generation:
+    """Read the file of a folder that ``check_generation_config`` accepts; empty without one."""
+    content = _check(str(folder), _GENERATION)
+    sampling = {name: value for name in SAMPLING if (value := content.get(name)) is not None}
+    return Generation(end_ids(content), sampling)
+
+
+def end_ids(content: Mapping[str, Any]) -> frozenset[int]:
+    """The end tokens that a configuration names."""
+    named = content.get("eos_token_id")
+    if named is None:
+        return frozenset()
+    return frozenset([named] if isinstance(named, int) else named)
 
 
 def _check(source: str, name: str) -> dict[str, Any]:

@@ -28,10 +28,13 @@ class Logits:
 
 
 class OwnForward(Protocol):
-    """A forward pass that a model has beside its modules. Core thread only, in inference mode."""
+    """A forward pass of our own, beside a model's modules or in place of them, on the CPU.
+
+    Core thread only, in inference mode.
+    """
 
     def __call__(self, batch: ModelInput) -> Logits | None:
-        """Compute a step whose attention is planned, on the CPU; None if the modules must."""
+        """Compute a step whose attention is planned; None if the modules must."""
 
 
 def offer_forward(model: nn.Module, forward: OwnForward) -> None:
@@ -59,16 +62,19 @@ class EagerForward:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | None,
         backend: AttentionBackend,
         device: torch.device,
         last_tokens: LastTokens | None = None,
+        own: OwnForward | None = None,
     ) -> None:
+        """``model`` is None if ``own`` computes every step."""
         self.model: Any = model
         self.backend = backend
         self.device = device
         self.last_tokens = last_tokens
         self._is_elsewhere = device.type != "cpu"
+        self._own = own
         self._uploads = Uploads(device)
 
     @property
@@ -83,7 +89,9 @@ class EagerForward:
             assert self.last_tokens is not None
             batch = replace(batch, token_ids=self.last_tokens.resolve(batch.token_ids))
         self.backend.plan(batch)
-        own: OwnForward | None = vars(self.model).get("roseinfer_forward")
+        own = self._own
+        if own is None:
+            own = vars(self.model).get("roseinfer_forward")
         if own is not None and (logits := own(batch)) is not None:
             return logits
         return Logits(self.compute(batch.token_ids, batch.positions, batch.logits_indices))

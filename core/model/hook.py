@@ -45,7 +45,7 @@ class AttentionHook:
         self._begin: RemovableHandle | None = None
         self.windows = Windows(model)
         recording = Recording(model, self.windows)
-        self.layers = recording.layers
+        self.layers: list[LayerSpec] = recording.layers
         self.modules = recording.modules
         model.set_attn_implementation(ATTENTION_NAME)  # type: ignore[operator]
 

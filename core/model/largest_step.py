@@ -11,8 +11,8 @@ from core.attention.base import BackendFactory, GraphableBackend
 from core.contract.params import SamplingParams
 from core.kv.storage import KVStorage
 from core.model.dummy_step import dummy_sequence, dummy_step
+from core.model.executor import Attending
 from core.model.forward import EagerForward
-from core.model.hook import AttentionHook
 from core.model.limits import Limits
 from core.model.loaded_model import LoadedModel
 from core.model.runner import ModelRunner
@@ -27,7 +27,7 @@ _LONG_CONTEXT = 600
 
 def run_largest_step(
     model: LoadedModel,
-    hook: AttentionHook,
+    hook: Attending,
     factory: BackendFactory,
     limits: Limits,
     kv_dtype: torch.dtype,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from core.contract.config import EngineConfig
 from core.contract.errors import ModelLoadError
@@ -39,7 +38,6 @@ class Limits:
     def of(cls, model: LoadedModel, config: EngineConfig) -> Limits:
         """Resolve the limits. Raises ModelLoadError, naming the flag, if they conflict."""
         device = model.device.type
-        module: Any = model.module
         return cls(
             max_num_seqs=config.max_num_seqs,
             max_model_len=_max_model_len(model, config.max_model_len),
@@ -47,7 +45,7 @@ class Limits:
             prefill_chunk_size=config.prefill_chunk_size,
             max_step_seconds=max_step_seconds(device, config),
             block_size=config.block_size,
-            keys_per_row=keys_per_row(module.config.get_text_config()),
+            keys_per_row=keys_per_row(model.config),
         )
 
 
@@ -55,7 +53,7 @@ def _max_model_len(model: LoadedModel, wanted: int | None) -> int:
     longest = model.max_model_len
     if wanted is None and longest is None:
         raise ModelLoadError(
-            f"{type(model.module.config).__name__} does not say how long its context is: "
+            f"{type(model.config).__name__} does not say how long its context is: "
             "give --max-model-len"
         )
     if wanted is None or longest is None:

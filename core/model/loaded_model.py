@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from core.model.config_files import SAMPLING
+from core.model.executor import Executor
 from core.model.layout import store_conv1d_by_column
 from core.model.plain import activation_dtype
 
@@ -26,9 +27,14 @@ _CONTEXT_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model in evaluation mode. ``dtype`` is the type of its activations."""
+    """A model that is ready to compute. ``dtype`` is the type of its activations.
 
-    module: nn.Module
+    ``config`` has the fields of the text model's configuration. ``module`` is transformers' module
+    in evaluation mode, or None if ``executor`` computes the model from its spec.
+    ``undescribed`` says why a model whose family has a row has no executor.
+    """
+
+    module: Any
     device: torch.device
     dtype: torch.dtype
     vocab_size: int
@@ -37,11 +43,24 @@ class LoadedModel:
     default_sampling: dict[str, float]
     config_eos_ids: frozenset[int] = frozenset()  # a configuration without any has its class's
     num_parameters: int = 0  # before modules are fused; without matrices in a GGUF file's blocks
+    config: Any = None
+    executor: Executor | None = None
+    in_blocks: bool = False  # some matrices of the executor
+    computation: str = ""  # of the executor, in words
+    undescribed: str = ""
+
+    @property
+    def architecture(self) -> str:
+        """The ``model_type`` of the configuration."""
+        config = self.config if self.module is None else self.module.config
+        return str(getattr(config, "model_type", ""))
 
     @property
     def num_token_ids(self) -> int:
         """Number of ids that a prompt may have: each has a row of the embedding and a logit."""
-        embedding: Any = self.module.get_input_embeddings()  # type: ignore[operator]
+        if self.executor is not None:
+            return self.vocab_size
+        embedding = self.module.get_input_embeddings()
         rows = getattr(embedding, "num_embeddings", None)
         return min(self.vocab_size, rows) if isinstance(rows, int) else self.vocab_size
 
@@ -56,6 +75,7 @@ def describe(module: Any, device: torch.device) -> LoadedModel:
     config_eos_ids = _eos_token_ids(text_config)
     return LoadedModel(
         module=module,
+        config=text_config,
         device=device,
         dtype=activation_dtype(module),
         vocab_size=text_config.vocab_size,

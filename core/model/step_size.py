@@ -39,8 +39,7 @@ def step_nbytes(model: LoadedModel, limits: Limits) -> int:
 
 def layer_nbytes(model: LoadedModel, num_tokens: int) -> int:
     """Return the most bytes of one layer, without weights, KV cache and attention."""
-    config = model.module.config.get_text_config()  # type: ignore[union-attr, operator]
-    return num_tokens * max(map(_values_of_token, layer_configs(config))) * _WIDE
+    return num_tokens * max(map(_values_of_token, layer_configs(model.config))) * _WIDE
 
 
 def _values_of_token(layer: object) -> int:

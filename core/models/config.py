@@ -29,7 +29,8 @@ _NO_MEANING = """
 model_type architectures transformers_version dtype torch_dtype _name_or_path auto_map use_cache
 is_decoder is_encoder_decoder cache_implementation initializer_range pretraining_tp id2label
 label2id problem_type return_dict task_specific_params tokenizer_class chunk_size_feed_forward
-ep_size seq_aux aux_loss_alpha num_nextn_predict_layers num_mtp_layers router_jitter_noise n_ctx
+ep_size seq_aux aux_loss_alpha num_nextn_predict_layers num_mtp_layers mtp_layer_types
+mtp_mlp_layer_types router_jitter_noise n_ctx
 reorder_and_upcast_attn
 """
 """Keys that say nothing about the logits of a generator."""

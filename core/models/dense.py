@@ -27,6 +27,14 @@ def llama(c: Config) -> DecoderSpec:
     return c.pre_norm(mixer, c.gated(has_bias=c.flag("mlp_bias")))
 
 
+def cwm(c: Config) -> DecoderSpec:
+    return c.pre_norm(c.windowed(c.windows()), c.gated(has_bias=c.flag("mlp_bias")))
+
+
+def ministral(c: Config) -> DecoderSpec:
+    return c.pre_norm(c.windowed(c.windows()), c.gated())
+
+
 def mistral(c: Config) -> DecoderSpec:
     return c.pre_norm(c.attention(c.rope(), window=c.get("sliding_window", None)), c.gated())
 
@@ -135,8 +143,9 @@ def gemma_activation(c: Config) -> Activation:
 
 def gemma(c: Config) -> DecoderSpec:
     c.one_of("use_bidirectional_attention", None, False)
-    c.one_of("hidden_act", "gelu_pytorch_tanh", "gelu")  # both mean the former
-    feed_forward = FeedForward(c.get("intermediate_size"), Activation("gelu_pytorch_tanh"))
+    known = ("gelu_pytorch_tanh", "gelu")  # the second one is the first in released files
+    c.one_of("hidden_act", *known), c.one_of("hidden_activation", *known)
+    feed_forward = FeedForward(c.get("intermediate_size"), Activation(known[0]))
     mixer, scale = c.attention(c.rope(), **c.biases()), c.hidden**0.5
     return c.pre_norm(mixer, feed_forward, c.rms(1.0), ties=True, embedding_scale=scale)
 
@@ -276,16 +285,24 @@ def gpt_neox(c: Config) -> DecoderSpec:
     return c.pre_norm(mixer, c.plain("gelu", has_bias=True), c.layer_norm(), of_layers=layers)
 
 
-def gpt2(c: Config) -> DecoderSpec:
+def gpt_bigcode(c: Config) -> DecoderSpec:
+    c.one_of("multi_query", True)
+    c.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32")
+    return gpt2(c, "gelu_pytorch_tanh", num_kv_heads=1)
+
+
+def gpt2(c: Config, activation: str = "gelu_new", num_kv_heads: int | None = None) -> DecoderSpec:
     c.one_of("add_cross_attention", False)
     c.hidden, heads, num_layers = c.get("n_embd"), c.get("n_head"), c.get("n_layer")
-    activation = Activation(c.one_of("activation_function", "gelu_new", "gelu", "relu"))
+    known = ("gelu_new", "gelu_pytorch_tanh", "gelu", "relu")
+    act = Activation(c.one_of("activation_function", activation, *known))
     size, norm = c.get("n_inner", 4 * c.hidden), c.layer_norm("layer_norm_epsilon")
     head_dim, divides = c.hidden // heads, c.flag("scale_attn_by_inverse_layer_idx")
     scale = head_dim**-0.5 if c.flag("scale_attn_weights", True) else 1.0
     scales = [scale / (i + 1 if divides else 1) for i in range(num_layers)]
     biases: dict[str, Any] = {"has_bias": True, "has_output_bias": True}
-    mixers = [Attention(heads, heads, head_dim, head_dim, s, None, **biases) for s in scales]
-    feed_forward = FeedForward(size, activation, is_gated=False, has_bias=True)
+    kv_heads = num_kv_heads or heads
+    mixers = [Attention(heads, kv_heads, head_dim, head_dim, s, None, **biases) for s in scales]
+    feed_forward = FeedForward(size, act, is_gated=False, has_bias=True)
     num_positions = c.get("n_positions")
     return c.pre_norm(mixers, feed_forward, norm, ties=True, num_positions=num_positions)

@@ -85,6 +85,15 @@ def qwen3_moe(c: Config) -> DecoderSpec:
     return c.pre_norm(mixer, _some_dense(c))
 
 
+def mellum(c: Config) -> DecoderSpec:
+    c.ignore("intermediate_size")
+    kinds = c.get("mlp_layer_types", ["sparse"] * c.num_layers)
+    router = Router("softmax", c.flag("norm_topk_prob", True))
+    mixture = _mixture(c, router, "moe_intermediate_size")
+    mixers = c.windowed(c.windows(), head_norm=HeadNorm(c.rms()), **c.biases())
+    return c.pre_norm(mixers, [mixture if kind == "sparse" else c.gated() for kind in kinds])
+
+
 def gpt_oss(c: Config) -> DecoderSpec:
     c.one_of("hidden_act", "silu")
     gate = Activation("silu", c.get("swiglu_alpha", 1.702), c.get("swiglu_limit", 7.0))

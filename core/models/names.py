@@ -194,6 +194,23 @@ GPT2 = Names(
     layouts=dict.fromkeys(("qkv", "output", "up", "down"), "transposed"),
     ignored=(".attn.bias", ".attn.masked_bias"),
 )
+EXAONE = Names(
+    layer={
+        "pre_mixer": "ln_1.weight",
+        "pre_feed_forward": "ln_2.weight",
+        "qkv": "attn.attention.[q,k,v]_proj.weight",
+        "output": "attn.attention.out_proj.weight",
+        "up": "mlp.c_fc_[0,1].weight",
+        "down": "mlp.c_proj.weight",
+    },
+    top={
+        "embedding": "transformer.wte.weight",
+        "final_norm": "transformer.ln_f.weight",
+        "head": "lm_head.weight",
+    },
+    layers="transformer.h.{i}.",
+)
+GPT_BIGCODE = replace(GPT2, layouts={})
 GPT_NEOX = Names(
     layer={
         "pre_mixer": "input_layernorm.weight",

@@ -13,10 +13,10 @@ import torch
 from core.gguf.alike import alike
 from core.gguf.blocks import BlockMatrix, BlockType
 from core.gguf.values import plain_values
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.blocks import BlockFormat, pack_block_groups, pack_blocks
 from core.kernels.cpu.grouped import GroupedWeight, pack_groups, padded_biases
-from core.kernels.cpu.library import Kernels
-from core.kernels.cpu.linear import Format, PackedWeight, Rows, interleave, pack
+from core.kernels.cpu.linear import Format, PackedWeight, Rows, interleave, interleave_biases, pack
 from core.weights.roles import Matrix
 
 _PLAIN = {
@@ -71,32 +71,38 @@ class Packer:
 
     def interleave(self, gate: Matrix, up: Matrix) -> PackedWeight | None:
         """Pack the matrices of a gated block for a gated epilogue; None if they do not fit."""
-        left, right = gate[0], up[0]
-        if gate[1] is not None or up[1] is not None or left.shape != right.shape:
+        (left, left_bias), (right, right_bias) = gate, up
+        biases = [left_bias, right_bias]
+        if left.shape != right.shape:
             return None
         if isinstance(left, BlockMatrix) and isinstance(right, BlockMatrix):
-            return self._interleaved_blocks([left, right])
+            return self._interleaved_blocks([left, right], biases)
         if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
-            return self._interleaved(left, right, self.format)
+            return self._interleaved([left, right], biases, self.format)
         return None
 
     def _interleaved(
-        self, gate: torch.Tensor, up: torch.Tensor, fmt: Format
+        self, pair: list[torch.Tensor], biases: list[torch.Tensor | None], fmt: Format
     ) -> PackedWeight | None:
-        both = interleave(self.kernels, gate, up)
-        return None if both is None else self._counted(pack(self.kernels, both, [None], fmt))
+        both = interleave(self.kernels, *pair)
+        if both is None:
+            return None
+        bias = interleave_biases(self.kernels, *biases)
+        return self._counted(pack(self.kernels, both, [bias], fmt))
 
-    def _interleaved_blocks(self, pair: list[BlockMatrix]) -> PackedWeight | None:
+    def _interleaved_blocks(
+        self, pair: list[BlockMatrix], biases: list[torch.Tensor | None]
+    ) -> PackedWeight | None:
         matrices = alike(pair)
         if matrices is None or matrices[0].rows % (self.kernels.panel // 2):
             return None
         first, parts = matrices[0], [matrix.data for matrix in matrices]
         fmt = BlockFormat.of(first.type.code)
         if fmt is None:
-            gate, up = map(plain_values, matrices)
-            return self._interleaved(gate, up, _PLAIN[gate.dtype])
+            values = [plain_values(matrix) for matrix in matrices]
+            return self._interleaved(values, biases, _PLAIN[values[0].dtype])
         return self._counted(
-            pack_blocks(self.kernels, fmt, parts, first.columns, [None], is_gated=True)
+            pack_blocks(self.kernels, fmt, parts, first.columns, biases, is_gated=True)
         )
 
     def exact(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> PackedWeight:
@@ -127,16 +133,9 @@ class Packer:
         if num_rows % (self.kernels.panel // 2):
             return None
         pairs = (interleave(self.kernels, gate, up) for gate, up in zip(*weights, strict=True))
+        bias = None if biases is None else interleave_biases(self.kernels, *biases)
         shape = (num_groups, 2 * num_rows, num_columns)
-        found = (pair for pair in pairs if pair is not None)
-        bias = None if biases is None else self._alternating(biases)
-        return self._groups(found, bias, shape, fmt)
-
-    def _alternating(self, biases: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Biases ``[num_groups, num_rows]`` of gates and ups in the order of interleaved rows."""
-        num_groups, half = len(biases[0]), self.kernels.panel // 2
-        runs = torch.stack([each.reshape(num_groups, -1, half) for each in biases], dim=2)
-        return runs.reshape(num_groups, -1)
+        return self._groups((pair for pair in pairs if pair is not None), bias, shape, fmt)
 
     def block_groups(
         self,
@@ -168,7 +167,8 @@ class Packer:
             self.kernels, fmt, parts, first.columns, num_groups, is_gated=is_gated
         )
         if biases is not None:
-            bias = self._alternating(biases) if is_gated else torch.cat(list(biases), 1)
+            bias = interleave_biases(self.kernels, *biases) if is_gated else biases[0]
+            assert bias is not None
             packed = replace(packed, bias=padded_biases(self.kernels, bias))
         return self._counted(packed)
 

@@ -9,7 +9,7 @@ import torch
 from core.gguf.blocks import BlockType
 from core.gguf.mixes import Q4_K_M, fitting
 from core.gguf.quantise import quantised
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.bindings import Kernels
 from core.weights.roles import Weight
 
 _SENSITIVE = {"down", "shared_down"}
@@ -45,7 +45,8 @@ class Quantiser:
 
     def _kinds(self, role: str, layer: int | None, num_parts: int) -> list[BlockType]:
         if layer is None:
-            return [Q4_K_M.output] * num_parts
+            is_head = role in ("head", "embedding")
+            return [Q4_K_M.output if is_head else Q4_K_M.most] * num_parts
         sensitive = Q4_K_M.sensitive_of(layer, self._num_layers)
         if role == "qkv":
             joint = num_parts == 1

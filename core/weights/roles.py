@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
+from core.checkpoint_files import safetensors_header
 from core.gguf.blocks import BlockMatrix
 from core.gguf.values import values_of
 from core.models.names import Names
@@ -52,6 +53,25 @@ class SafetensorsFiles:
         """See Tensors."""
         found: torch.Tensor = self._files[name].get_tensor(name)
         return found
+
+
+class MetaTensors:
+    """Tensors without values, of the names and shapes in the headers of safetensors files."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        """Raises ModelLoadError for a broken file."""
+        self._shapes: dict[str, list[int]] = {}
+        for path in paths:
+            header = safetensors_header(path)
+            self._shapes |= {name: info["shape"] for name, info in header.items()}
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._shapes.keys()
+
+    def get(self, name: str) -> torch.Tensor:
+        """See Tensors."""
+        return torch.empty(self._shapes[name], device="meta")
 
 
 class RoleReader:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Self
 
 from core.contract.errors import QueueFull, RoseInferError
 from server.admission.budget import Budget, RateLimiter
 from server.bridge.stream import ResponseStream
 from server.observe.trace import Trace
+from server.settings.settings import Settings
 from server.settings.types import Rates
 from server.tenants.tenant import Tenant
 from server.workers.pools import Pacing, Turn
+
+HELD_BODIES = 4  # bodies of the largest size that may be held at once
+DECODED_BODIES = 16  # times that size: what decoded bodies and whole answers may take together
+MIN_MEMORY = 512 * 2**20  # bytes that they may take at least
+MAX_COMPILATIONS = 32  # requests whose grammars are compiled or wait for that
 
 
 class Admission:
@@ -22,61 +29,52 @@ class Admission:
     decoded bodies, until their answers are sent, and of whole answers.
     """
 
-    def __init__(
-        self,
-        *,
-        choices: int,
-        body_bytes: int,
-        memory: int,
-        prompt_tokens: int,
-        output_tokens: int,
-        compilations: int,
-        rates: Rates | None = None,
-    ) -> None:
-        self.rates = RateLimiter(rates or Rates())
+    def __init__(self, settings: Settings) -> None:
+        self.rates = RateLimiter(settings.rate_limit or Rates())
         self.pacing = Pacing()
         self.num_tickets = 0  # requests between their headers and the last byte of their answer
         self.choices = Budget(
-            choices,
+            settings.engine.max_num_seqs + settings.max_queued_requests,
             full="Too many requests are waiting.",
             never="This asks for {} generations at once",
             param="n",
         )
-        self.body_bytes = Budget(body_bytes, full="Too many bytes of requests are waiting.")
+        self.body_bytes = Budget(
+            HELD_BODIES * settings.max_body_size, full="Too many bytes of requests are waiting."
+        )
         self.memory = Budget(
-            memory,
+            max(DECODED_BODIES * settings.max_body_size, MIN_MEMORY),
             full="Requests and their answers hold too much memory.",
             never="The body may take {} bytes once it is decoded",
         )
         self.prompt_tokens = Budget(
-            prompt_tokens,
+            settings.max_queued_prompt_tokens,
             full="Too many prompt tokens are waiting.",
             never="The prompts have {} tokens together",
             param="prompt",
         )
         self.output_tokens = Budget(
-            output_tokens,
+            settings.max_queued_output_tokens,
             full="Too many tokens are waiting to be generated.",
             never="This asks for up to {} tokens in all choices",
             param="max_tokens",
         )
         self.compilations = Budget(
-            compilations, full="Too many grammars are waiting to be compiled."
+            MAX_COMPILATIONS, full="Too many grammars are waiting to be compiled."
         )
+        parts = vars(self).items()
+        self._budgets = {name: part for name, part in parts if isinstance(part, Budget)}
 
     @property
     def num_refused(self) -> int:
         """Requests that were refused because a budget was used up."""
-        return sum(self._refused_by_budget().values())
+        return sum(budget.num_refused for budget in self._budgets.values())
 
     @property
     def refusals(self) -> dict[str, int]:
         """Requests that were answered 429, by the budget or the rate that was used up."""
-        return self._refused_by_budget() | self.rates.refusals
-
-    def _refused_by_budget(self) -> dict[str, int]:
-        parts = vars(self).items()
-        return {name: part.num_refused for name, part in parts if isinstance(part, Budget)}
+        by_budget = {name: budget.num_refused for name, budget in self._budgets.items()}
+        return by_budget | self.rates.refusals
 
 
 class Ticket:
@@ -103,7 +101,7 @@ class Ticket:
         self.seconds = seconds
         self.trace = Trace()
         self.num_body_bytes = 0  # that have arrived, and of stored items that the body refers to
-        self._admission = admission
+        self.admission = admission
         self._held: dict[Budget, int] = {}
         self._is_declared = declared_bytes is not None
         self._stream: ResponseStream | None = None
@@ -124,30 +122,27 @@ class Ticket:
         try:
             if self._stream is not None:
                 self._stream.close()
-                self._admission.rates.charge(self.tenant.name, self._stream.num_output_tokens)
+                self.admission.rates.charge(self.tenant.name, self._stream.num_output_tokens)
         finally:
-            self._admission.num_tickets -= 1
+            self.admission.num_tickets -= 1
             self._release()
-
-    async def begin(self) -> None:
-        """Wait until the request may begin."""
-        await self._admission.pacing.begin(self.tenant.name)
 
     def body_arrived(self, num_bytes: int) -> None:
         """Count bytes of the body."""
         self.num_body_bytes += num_bytes
         if not self._is_declared:
-            self._take(self._admission.body_bytes, num_bytes)
+            self._take(self.admission.body_bytes, num_bytes)
 
     def body_grew(self, num_bytes: int) -> None:
         """Count bytes of the body that its Content-Length does not."""
         self.num_body_bytes += num_bytes
-        self._take(self._admission.body_bytes, num_bytes)
+        self._take(self.admission.body_bytes, num_bytes)
 
     def turn(self, priority: int = 0) -> Turn:
         """The place of the request in a worker's line, in which it waits from now on."""
         self.trace.enter("waiting")
-        return Turn(self.tenant.name, self.num_body_bytes, priority, self.trace.works)
+        begins = partial(self.trace.enter, "worker")
+        return Turn(self.tenant.name, self.num_body_bytes, priority, begins)
 
     def decoded(self, num_bytes: int) -> None:
         """Exchange the body for its objects, which take so many bytes at most.
@@ -155,36 +150,36 @@ class Ticket:
         They count until the end: what refers to a part of them, such as an answer that repeats
         the request, keeps it so long.
         """
-        self._admission.memory.check_possible(num_bytes)
-        self._take(self._admission.memory, num_bytes)
-        self._give_back_all(self._admission.body_bytes)
+        self.admission.memory.check_possible(num_bytes)
+        self._take(self.admission.memory, num_bytes)
+        self._give_back_all(self.admission.body_bytes)
 
     def stored_found(self, num_bytes: int) -> None:
         """Count stored items that the body refers to, as if it contained them."""
         self.num_body_bytes += num_bytes
-        self._take(self._admission.memory, num_bytes)
+        self._take(self.admission.memory, num_bytes)
 
     def chosen(self, num_choices: int) -> None:
         """Take the places of all choices. One was taken at the headers."""
-        self._admission.choices.check_possible(num_choices)
-        self._take(self._admission.choices, num_choices - 1)
+        self.admission.choices.check_possible(num_choices)
+        self._take(self.admission.choices, num_choices - 1)
 
     def translated(self, *, num_prompt_tokens: int, num_output_tokens: int) -> None:
         """Take the prompts' tokens, and the most that may be generated."""
-        self._admission.prompt_tokens.check_possible(num_prompt_tokens)
-        self._take(self._admission.prompt_tokens, num_prompt_tokens)
-        self._admission.output_tokens.check_possible(num_output_tokens)
-        self._take(self._admission.output_tokens, num_output_tokens)
-        self._admission.rates.charge(self.tenant.name, num_prompt_tokens)
+        self.admission.prompt_tokens.check_possible(num_prompt_tokens)
+        self._take(self.admission.prompt_tokens, num_prompt_tokens)
+        self.admission.output_tokens.check_possible(num_output_tokens)
+        self._take(self.admission.output_tokens, num_output_tokens)
+        self.admission.rates.charge(self.tenant.name, num_prompt_tokens)
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
         """Hold a place among the requests whose grammars are compiled."""
-        self._take(self._admission.compilations, 1)
+        self._take(self.admission.compilations, 1)
         try:
             yield
         finally:
-            self._give_back_all(self._admission.compilations)
+            self._give_back_all(self.admission.compilations)
 
     def attach(self, stream: ResponseStream, fail: Callable[[RoseInferError], None]) -> None:
         """Own the stream from now on. ``fail`` ends it with an error."""
@@ -193,7 +188,7 @@ class Ticket:
 
     def rendered(self, num_bytes: int) -> None:
         """Count the bytes of a whole answer. Never refuses; ``decoded`` refuses later requests."""
-        memory = self._admission.memory
+        memory = self.admission.memory
         memory.add(self.tenant.name, num_bytes)
         self._held[memory] = self._held.get(memory, 0) + num_bytes
 
@@ -204,16 +199,12 @@ class Ticket:
         this one. A client that reads slowly holds no tokens that nobody computes any more.
         """
         self._num_unfinished -= 1
-        if self._held[self._admission.choices] > 1:
-            self._held[self._admission.choices] -= 1
-            self._admission.choices.give_back(self.tenant.name, 1)
+        if self._held[self.admission.choices] > 1:
+            self._held[self.admission.choices] -= 1
+            self.admission.choices.give_back(self.tenant.name, 1)
         if not self._num_unfinished:
-            self._give_back_all(self._admission.prompt_tokens)
-            self._give_back_all(self._admission.output_tokens)
-
-    def retry_after(self) -> int:
-        """Seconds after which a place should be free."""
-        return self._admission.choices.retry_after(1)
+            self._give_back_all(self.admission.prompt_tokens)
+            self._give_back_all(self.admission.output_tokens)
 
     def fail(self, error: RoseInferError) -> bool:
         """End the answer with an error. False if the engine has not got the request yet."""

@@ -1,4 +1,7 @@
-"""Budget: how much of a resource requests may hold at once. RateLimiter: how much in a minute."""
+"""Budget: how much of a resource requests may hold at once. RateLimiter: how much in a minute.
+
+HeldBody: what the body of one request holds of a budget.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,14 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 
 from core.contract.errors import InvalidRequest, QueueFull
-from server.http.errors import APIError
+from server.http.errors import APIError, body_too_large
 from server.settings.types import Rates
 
-MIN_RETRY_AFTER, MAX_RETRY_AFTER = 1, 60
-"""Seconds. Bounds of ``Retry-After``."""
-
-RESERVE_SHARE = 4
-"""The limit divided by this is the reserve of tenants that hold less than their fair share."""
-
-TIME_CONSTANT = 10.0
-"""Seconds after which what was given back counts a third."""
-
+MIN_RETRY_AFTER, MAX_RETRY_AFTER = 1, 60  # bounds of ``Retry-After`` in seconds
+RESERVE_SHARE = 4  # the limit divided by this is the reserve of tenants below their fair share
+TIME_CONSTANT = 10.0  # seconds after which what was given back counts a third
 MINUTE = 60.0
-MAX_TENANTS = 4096
-"""Tenants whose buckets are full again are forgotten, never while there are fewer than this."""
+MAX_TENANTS = 4096  # with buckets; from then on those whose buckets are full are forgotten
 
 
 @dataclass(eq=False)
@@ -71,11 +67,9 @@ class Budget:
         """Return what ``take`` or ``add`` counted, or a part of it."""
         if not amount:
             return
-        left = self._by_tenant[tenant] - amount
-        assert left >= 0
-        if left:
-            self._by_tenant[tenant] = left
-        else:
+        self._by_tenant[tenant] -= amount
+        assert self._by_tenant[tenant] >= 0
+        if not self._by_tenant[tenant]:
             del self._by_tenant[tenant]
         self.held -= amount
         now = self.clock()
@@ -111,6 +105,33 @@ class Budget:
 
     def _decayed(self, now: float) -> float:
         return self._given_back * math.exp((self._last_given_back - now) / TIME_CONSTANT)
+
+
+class HeldBody:
+    """The bytes of one body and their part of the budget. Event loop only."""
+
+    def __init__(self, budget: Budget, tenant: str, most: int) -> None:
+        """``most`` is the size of the largest body."""
+        self.most = most
+        self.data = b""
+        """The whole body, once it was read; empty after ``release``."""
+        self._budget = budget
+        self._tenant = tenant
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        """Count further bytes. Raises QueueFull, or APIError for more than the largest body."""
+        if self._size + size > self.most:
+            raise body_too_large()
+        if size:
+            self._budget.take(self._tenant, size)
+            self._size += size
+
+    def release(self) -> None:
+        """Forget the bytes and give their part of the budget back. Idempotent."""
+        self.data = b""
+        self._budget.give_back(self._tenant, self._size)
+        self._size = 0
 
 
 class RateLimiter:

@@ -1,4 +1,4 @@
-"""The one decision about a request, from its head alone."""
+"""The one decision about a request, from its head alone, and with_admission, the layer for it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from litestar import Litestar
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
+
 from core.contract.errors import QueueFull, Unavailable
 from server.admission.admission import Admission, Ticket
 from server.admission.deadline import seconds_given
 from server.http.apis import path_at
 from server.http.body import declared_size
-from server.http.errors import APIError, to_api_error
+from server.http.errors import APIError, send_error, to_api_error
 from server.http.origins import HostPolicy
+from server.net.refusal import BUSY_KEY, busy
+from server.observe.trace import trace_of
 from server.settings.settings import Settings
-from server.tenants.tenant import Keys, Tenant
+from server.tenants.tenant import SCOPE_KEY as TENANT_KEY
+from server.tenants.tenant import Keys, Tenant, tenant_at
 
 SCOPE_KEY = "admission"
 """Key in the ``state`` of an ASGI scope: the Decision about the request."""
@@ -52,31 +59,54 @@ def decide_by_budgets(
         if not has_ticket or (keys and not tenant.has_key):
             return Decision(tenant)
         try:
-            return Decision(tenant, ticket=take_ticket(tenant, headers))
-        except QueueFull as full:
-            error = to_api_error(full)
-            error.headers |= rates.headers(tenant.name) if rates else {}
-            return Decision(tenant, error=error)
-        except (APIError, Unavailable) as refusal:
+            check_accepting()
+            seconds = seconds_given(headers, settings.request_timeout)
+            if rates:
+                rates.admit(tenant.name)
+            declared = declared_size(headers)
+            if declared is not None:  # a larger body is a 413, not a 429
+                declared = min(declared, settings.max_body_size)
+            ticket = Ticket(admission, tenant, declared_bytes=declared, seconds=seconds)
+            return Decision(tenant, ticket=ticket)
+        except (APIError, QueueFull, Unavailable) as refusal:
             error = to_api_error(refusal).with_traceback(None)  # its frames have the scope
+            if rates:
+                error.headers |= rates.headers(tenant.name)
             return Decision(tenant, error=error)
-
-    def take_ticket(tenant: Tenant, headers: list[tuple[bytes, bytes]]) -> Ticket:
-        check_accepting()
-        seconds = seconds_given(headers, settings.request_timeout)
-        if rates:
-            rates.admit(tenant.name)
-        declared = declared_size(headers)
-        if declared is not None:  # a larger body is a 413, not a 429
-            declared = min(declared, settings.max_body_size)
-        return Ticket(admission, tenant, declared_bytes=declared, seconds=seconds)
 
     return decide
 
 
 def ticket_of(scope: Any) -> Ticket:
-    """The ticket of an HTTP scope. Raises KeyError on a route that takes none."""
+    """The ticket of an HTTP scope, on a route that takes one."""
     decision: Decision = scope["state"][SCOPE_KEY]
-    if decision.ticket is None:
-        raise KeyError(SCOPE_KEY)
+    assert decision.ticket is not None
     return decision.ticket
+
+
+def with_admission(app: Litestar) -> ASGIApp:
+    """Wrap ``app``. A ticket is held until ``app`` returns."""
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await app(scope, receive, send)
+            return
+        state, trace = scope["state"], trace_of(scope)
+        if BUSY_KEY in state and not path_at(scope["path"]).is_probe:
+            trace.key = tenant_at(scope["client"]).name  # keys are not looked up
+            await send_error(scope, send, busy())
+            return
+        decision: Decision = app.state.decide(scope)
+        state[SCOPE_KEY], state[TENANT_KEY] = decision, decision.tenant
+        trace.key = decision.tenant.name
+        if decision.forbidden is not None:
+            await send_error(scope, send, decision.forbidden)
+        elif decision.ticket is None:
+            await app(scope, receive, send)
+        else:
+            with decision.ticket:
+                await decision.ticket.admission.pacing.begin(decision.tenant.name)
+                await app(scope, receive, send)
+            del state[SCOPE_KEY]  # what anyio keeps of a cancelled task may refer to the scope
+
+    return wrapped

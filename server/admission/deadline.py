@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
-from litestar.types import ASGIApp, HTTPReceiveMessage, Receive, Scope, Send
+from litestar.types import ASGIApp, Receive, Scope, Send
 
 from core.contract.errors import DeadlineExceeded
 from server.admission.admission import Ticket
 from server.http.errors import APIError
-
-DISCONNECT: HTTPReceiveMessage = {"type": "http.disconnect"}
 
 HEADER = b"x-request-timeout"
 MAX_SECONDS = 86_400.0
@@ -33,48 +32,40 @@ class Watched:
         self.was_left = False  # the client left while the application ran, after the body's end
         self._receive = receive
         self._on_body = on_body
-        self._has_left = anyio.Event()
-        self._tasks = anyio.create_task_group()
+        self._scope = anyio.CancelScope()
+        self._listener: asyncio.Task[None] | None = None
 
     async def run(self, app: ASGIApp, scope: Scope, send: Send) -> None:
-        """Run the application. An exception propagates as itself, not as an exception group."""
-        failure: Exception | None = None
-        async with self._tasks:
-            try:
+        """Run the application. It has ended without an exception if it was cancelled."""
+        try:
+            with self._scope:
                 await app(scope, self.receive, send)
-            except Exception as error:  # noqa: BLE001 - the task group would wrap it
-                failure = error
-            self.cancel()
-        self._on_body = None  # what anyio keeps of a cancelled task may refer to this object
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                del failure  # it has this frame in its traceback
+        finally:
+            if self._listener is not None:
+                self._listener.cancel()
+            self._on_body = self._listener = None  # a cancelled task refers to this object
 
     def cancel(self) -> None:
         """Cancel the application."""
-        self._tasks.cancel_scope.cancel()
+        self._scope.cancel()
 
     async def receive(self) -> Any:
-        """The next piece of the body; after its end, the disconnect."""
+        """The next piece of the body. After its end the disconnect, which cancels the caller."""
         if self.is_uploaded:
-            await self._has_left.wait()
-            return DISCONNECT
+            await anyio.sleep_forever()
         message = await self._receive()
         if message["type"] == "http.request":
             if self._on_body is not None:
                 self._on_body(len(message["body"]))
             if not message["more_body"]:
                 self.is_uploaded = True
-                self._tasks.start_soon(self._listen)
+                self._listener = asyncio.get_running_loop().create_task(self._listen())
         return message
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.was_left = True
-        self._has_left.set()
         self.cancel()
 
 
@@ -101,21 +92,18 @@ def seconds_given(headers: Iterable[tuple[bytes, bytes]], server_seconds: float)
     return seconds if most is None else min(seconds, most)
 
 
-def start_timer(seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
-    """Call back after so many seconds, on this event loop."""
-    return asyncio.get_running_loop().call_later(seconds, callback)
-
-
-async def run_until_deadline(
-    seconds: float, watched: Watched, ticket: Ticket, app: ASGIApp, scope: Scope, send: Send
-) -> None:
-    """Run the application for so many seconds at most.
+@contextmanager
+def deadline(ticket: Ticket, watched: Watched) -> Iterator[None]:
+    """Bound the time of an application that ``watched`` runs, if the ticket has a deadline.
 
     A request that the engine has ends with an error: 504, or an error event if its stream has
     begun. One that has not got so far is cancelled: 408 if its body has not arrived, else 504.
     Raises APIError and DeadlineExceeded for these two.
     """
-    is_over = False
+    seconds, is_over = ticket.seconds, False
+    if seconds is None:
+        yield
+        return
     error = DeadlineExceeded(f"The request's time of {seconds:g} s is over.")
 
     def expire() -> None:
@@ -124,15 +112,15 @@ async def run_until_deadline(
         if not ticket.fail(error):
             watched.cancel()
 
-    timer = start_timer(seconds, expire)
+    timer = asyncio.get_running_loop().call_later(seconds, expire)
     try:
-        await watched.run(app, scope, send)
+        yield
     finally:
         timer.cancel()
     if not is_over or ticket.trace.status is not None:  # it has begun to answer
         return
     if watched.is_uploaded:
-        raise DeadlineExceeded(str(error), retry_after=ticket.retry_after())
+        raise DeadlineExceeded(str(error), retry_after=ticket.admission.choices.retry_after(1))
     raise APIError(
         408,
         f"The body did not arrive within {seconds:g} s.",

@@ -1,1 +1,1 @@
-"""The application: its routes, ASGI layers, lifespan and draining."""
+"""The application: its list of routes, its list of ASGI layers, and its lifespan."""

@@ -9,10 +9,9 @@ from litestar import Litestar
 
 from core.thread import Event
 from server.apis.responses.store import ResponseStore
-from server.app.access import keys_lifespan, keys_of
-from server.app.edge import with_ticket
 from server.app.lifespan import engine_lifespan, tracing_lifespan
 from server.app.routes import CONTROLLERS, DEPENDENCIES
+from server.generation.middleware import with_ticket
 from server.generation.model import Loaded
 from server.generation.request import StrictRequest
 from server.http.apis import table
@@ -21,6 +20,7 @@ from server.http.origins import cors_config
 from server.http.paths import short_names
 from server.openapi.describe import openapi_route
 from server.settings.settings import Settings
+from server.tenants.access import keys_lifespan, keys_of
 from server.tenants.tenant import key_guard
 from server.ui.routes import ui_routes
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Controller, Request
+from litestar import Controller
 from litestar.datastructures import State
 from litestar.di import Provide
 
-from server.admission.admission import Ticket
-from server.admission.control import ticket_of
 from server.apis.anthropic import routes as anthropic
 from server.apis.ollama import routes as ollama
 from server.apis.openai import routes as openai
@@ -31,11 +27,4 @@ def _serving(state: State) -> Serving:
     return serving
 
 
-def _ticket(request: Request[Any, Any, Any]) -> Ticket:
-    return ticket_of(request.scope)
-
-
-DEPENDENCIES = {
-    "serving": Provide(_serving, sync_to_thread=False),
-    "ticket": Provide(_ticket, sync_to_thread=False),
-}
+DEPENDENCIES = {"serving": Provide(_serving, sync_to_thread=False)}

@@ -7,7 +7,6 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 import anyio
@@ -62,7 +61,6 @@ class EngineBridge:
     ) -> None:
         """``max_num_seqs`` is the engine's. ``on_event`` runs on the loop."""
         self.state = BridgeState.LOADING
-        self.failure: str | None = None
         self._on_event = on_event
         self._routes: dict[str, tuple[ResponseStream, int]] = {}
         self._streams: set[ResponseStream] = set()
@@ -85,11 +83,6 @@ class EngineBridge:
     def histograms(self) -> StepHistograms:
         """Distributions over the engine's steps."""
         return self._core.histograms
-
-    @property
-    def num_in_flight(self) -> int:
-        """Number of running and waiting requests."""
-        return len(self._routes)
 
     def start(self) -> None:
         """Start to load the engine. Returns at once."""
@@ -247,8 +240,8 @@ class EngineBridge:
             case Ready():
                 if self.state is BridgeState.LOADING:
                     self.state = BridgeState.READY
-            case Died(message):
-                self.state, self.failure = BridgeState.FAILED, message
+            case Died():
+                self.state = BridgeState.FAILED
                 self.fail_all("The engine died.")
         self._on_event(event)
 
@@ -256,14 +249,6 @@ class EngineBridge:
 def further_choices(max_num_seqs: int) -> int:
     """Most further choices in the engine, so that one response leaves others a spare share."""
     return max(max_num_seqs - max(max_num_seqs // SPARE_SHARE, 1) - 1, 0)
-
-
-@dataclass(slots=True)
-class _Response:
-    """Choices that wait, and how many the engine has."""
-
-    waiting: deque[EngineRequest]
-    num_running: int = 1
 
 
 class ChoiceShare:
@@ -278,56 +263,51 @@ class ChoiceShare:
         self._limit = limit
         self._submit = submit
         self._num_further = 0
-        self._open: dict[Hashable, _Response] = {}  # those with more than one choice
-        self._line: dict[Hashable, None] = {}  # those whose choices wait
+        self._running: dict[Hashable, int] = {}  # of responses with more than one choice
+        self._waiting: dict[Hashable, deque[EngineRequest]] = {}  # the next response first
 
     def enter(self, response: Hashable, requests: Sequence[EngineRequest]) -> None:
         """Submit what may be submitted."""
         self._submit(requests[0])
         if len(requests) > 1:
-            self._open[response] = _Response(deque(requests[1:]))
-            self._line[response] = None
+            self._running[response] = 1
+            self._waiting[response] = deque(requests[1:])
             self._fill()
 
     def end(self, response: Hashable) -> None:
         """A choice of the response has ended."""
-        found = self._open.get(response)
-        if found is None:
-            return
-        self._move(found, -1)
-        if found.waiting and not found.num_running:  # its next choice is no further one
-            self._start(response)
-        self._fill()
+        if response in self._running:
+            self._move(response, -1)
+            if not self._running[response] and response in self._waiting:
+                self._start(response)  # it is no further one
+            self._fill()
 
     def leave(self, response: Hashable) -> None:
         """Submit nothing more of the response. Idempotent."""
-        found = self._open.pop(response, None)
-        if found is not None:
-            self._line.pop(response, None)
-            self._move(found, -found.num_running)
+        if response in self._running:
+            self._waiting.pop(response, None)
+            self._move(response, -self._running[response])
+            del self._running[response]
             self._fill()
 
     def clear(self) -> None:
         """Submit nothing more."""
-        self._line.clear()
-        for found in self._open.values():
-            found.waiting.clear()
+        self._waiting.clear()
 
     def _fill(self) -> None:
-        while self._line and self._num_further < self._limit:
-            self._start(next(iter(self._line)))
+        while self._waiting and self._num_further < self._limit:
+            self._start(next(iter(self._waiting)))
 
     def _start(self, response: Hashable) -> None:
-        found = self._open[response]
-        request = found.waiting.popleft()
-        del self._line[response]
-        if found.waiting:
-            self._line[response] = None  # behind the others
-        self._move(found, 1)
+        waiting = self._waiting.pop(response)
+        request = waiting.popleft()
+        if waiting:
+            self._waiting[response] = waiting  # behind the others
+        self._move(response, 1)
         self._submit(request)
 
-    def _move(self, found: _Response, change: int) -> None:
+    def _move(self, response: Hashable, change: int) -> None:
         """Change the number of running choices. All but one are further ones."""
-        before = found.num_running
-        found.num_running += change
-        self._num_further += max(found.num_running - 1, 0) - max(before - 1, 0)
+        before = self._running[response]
+        self._running[response] = before + change
+        self._num_further += max(before + change - 1, 0) - max(before - 1, 0)

@@ -96,10 +96,7 @@ class ResponseStream:
 
     def close(self) -> None:
         """Abort the unfinished requests, and drop what refers back to their owners. Idempotent."""
-        works = self.works()  # before the engine forgets them
-        self._ends = [
-            end or ChoiceEnd(work=work) for end, work in zip(self._ends, works, strict=True)
-        ]
+        self._ends = [*self.ends()]  # before the engine forgets its work
         self._on_close(self)  # nothing is pushed from now on
         self._relay = self._on_end = None
         self.cause = None  # once raised, it has its frames
@@ -110,21 +107,12 @@ class ResponseStream:
         if self._on_end is not None:
             self._on_end()
 
-    def works(self) -> list[Work | None]:
-        """What the engine has done so far for each choice."""
+    def ends(self) -> list[ChoiceEnd]:
+        """How each choice ended; of one that has not, what the engine has done so far for it."""
         return [
-            self._work_of(request.request_id) if end is None else end.work
+            end or ChoiceEnd(work=self._work_of(request.request_id))
             for request, end in zip(self.requests, self._ends, strict=True)
         ]
-
-    def finish_reasons(self) -> list[FinishReason | None]:
-        """Of each choice; None if it did not end by itself, or has not ended."""
-        return [None if end is None else end.finish_reason for end in self._ends]
-
-    def ending(self) -> tuple[FinishReason | None, str | int | None]:
-        """Finish reason and stop reason of the first choice."""
-        end = self._ends[0] or ChoiceEnd()
-        return end.finish_reason, end.stop_reason
 
     def bind(self, scope: anyio.CancelScope) -> None:
         """Set the scope that ``cancel`` cancels. It contains the whole sending."""

@@ -29,8 +29,6 @@ AnySettings: TypeAlias = (
     Settings | RouteSettings | BenchSettings | QuantizeSettings | ChatSettings | DoctorSettings
 )
 
-__all__ = ["build_parser", "exit_process", "parse_command"]
-
 
 def main(argv: Sequence[str] | None = None) -> None:
     for sig in (signal.SIGTERM, signal.SIGINT):  # until the server installs its own handlers

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from core.machine import num_cores
-from server.app import heap
+from server.process import heap
 from server.settings.settings import Settings
 
 SWITCH_INTERVAL = 0.0005  # seconds after which the core thread releases the GIL to the event loop

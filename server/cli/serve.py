@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import time
@@ -13,12 +14,12 @@ from core.load import load as load_model
 from core.load_progress import LoadProgress, LoadStage, reporting
 from core.model.modelling_import import import_modelling
 from core.thread import Died, Event, Ready
-from server.app import heap
 from server.app.app import create_app
-from server.app.draining import DrainingServer, server_config
 from server.app.edge import with_edge
 from server.generation.model import Loaded, ServedModel
 from server.net.endpoint import Endpoint, ListenError, open_endpoint
+from server.process import heap
+from server.process.draining import DrainingServer, server_config
 from server.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class StartUp:
             if self._load is not None:
                 return self._load()
             import_modelling()
-            heap.keep()
+            gc.freeze()  # what is imported is left out of the collection of ``heap.freeze`` too
             return load_model(self._settings.model, self._settings.engine)
 
     def begin(self, endpoint: Endpoint) -> None:

@@ -1,5 +1,7 @@
 """ServerAnswer: one request to a server over a connection of its own, and its answer.
 
+Address: where a server listens.
+
 A connection serves one request. So there is never a doubt about a request that fails on an old
 connection: either connecting has failed and nothing was sent, or the server may have it.
 """
@@ -10,14 +12,55 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from functools import cache
 from typing import Protocol, TypeAlias, cast
+from urllib.parse import urlsplit
 
 import httptools
 
-from server.client.address import Address
-
 Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A TCP address, or the path of a Unix socket. ``base`` is what comes before every path."""
+
+    host: str = ""
+    port: int = 0
+    base: str = ""
+    is_tls: bool = False
+    socket_path: str = ""
+
+    @property
+    def authority(self) -> str:
+        """The value of ``Host``."""
+        if self.socket_path:
+            return "localhost"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        if self.socket_path:
+            return f"unix:{self.socket_path}"
+        return f"http{'s' if self.is_tls else ''}://{self.authority}{self.base}"
+
+
+def parse_url(url: str) -> Address:
+    """The address of ``http://host:port`` or ``unix:/path``. Raises ValueError.
+
+    A path at the end, such as ``/v1``, is that of OpenAI's routes, as in a client's base URL.
+    """
+    if url.startswith("unix:/"):
+        return Address(socket_path=url.removeprefix("unix:"))
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.username:
+        raise ValueError(f"{url} is neither http://HOST[:PORT] nor https://... nor unix:/PATH")
+    is_tls = parts.scheme == "https"
+    base = parts.path.rstrip("/").removesuffix("/v1")
+    return Address(parts.hostname, parts.port or (443 if is_tls else 80), base, is_tls)
 
 
 class ServerFailed(Exception):
@@ -65,8 +108,7 @@ class ServerAnswer(asyncio.Protocol):
         self.status = 0
         self.headers: Headers = []
         self.num_pieces = 0
-        self.last = b""
-        """The last piece of the body that was passed on."""
+        self.last = b""  # the last piece of the body that was passed on
         self.writer: PieceWriter | None = None
         """Gets the body whenever that need not wait."""
         self._request = request

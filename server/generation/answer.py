@@ -12,21 +12,20 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import anyio
 import anyio.lowlevel
 from anyio import to_thread
 from litestar import MediaType, Response
-from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
+from litestar.types import ASGIApp, Receive, Scope, Send
 
 from core.contract.errors import GenerationFailed
 from core.contract.messages import StepOutput, merge
-from server.admission.admission import Ticket
 from server.bridge.stream import ChoiceOutput, ResponseStream
 from server.generation.job import Job, effective_parameters
 from server.generation.model import ServedModel
-from server.generation.serving import Serving
+from server.generation.serving import AnyRequest, admitted
 from server.http.ignored_fields import report_ignored
 from server.net.body_writer import BodyWriter, body_writer
 from server.observe.trace import Texts
@@ -48,24 +47,24 @@ _renderers = anyio.CapacityLimiter(2)
 
 
 async def answer(
-    serving: Serving,
-    ticket: Ticket,
+    request: AnyRequest,
     translate: Callable[[R, ServedModel], Job],
-    request: R,
+    data: R,
     *,
     num_generations: int = 1,
 ) -> Response[Any]:
-    """Translate the request in a worker thread, submit the job, return the response that sends it.
+    """Translate ``data`` in a worker thread, submit the job, return the response that sends it.
 
-    ``num_generations`` is the number of choices of all prompts. Raises what the ticket,
-    ``translate``, the grammar compiler and ``EngineBridge.open`` raise. After this no 429 is
-    possible, and a 400 only for a fault that the engine finds in the request.
+    ``num_generations`` is the number of choices of all prompts. Raises what ``admitted``, the
+    ticket, ``translate``, the grammar compiler and ``EngineBridge.open`` raise. After this no 429
+    is possible, and a 400 only for a fault that the engine finds in the request.
     """
+    serving, ticket = admitted(request, getattr(data, "model", None))  # /generate names none
     ticket.chosen(num_generations)
     texts = Texts() if serving.settings.log_prompts else None
-    turn = ticket.turn(getattr(request, "priority", None) or 0)  # Ollama's have none
+    turn = ticket.turn(getattr(data, "priority", None) or 0)  # Ollama's have none
     pool = serving.pools.of_size(ticket.num_body_bytes)
-    job = await pool.run(turn, _translated, translate, request, serving.model, texts)
+    job = await pool.run(turn, _translated, translate, data, serving.model, texts)
     trace = ticket.trace
     trace.id, trace.is_streamed, trace.texts = job.id, job.is_streamed, texts
     trace.num_prompt_tokens, trace.choices_per_prompt = job.num_prompt_tokens, job.num_choices
@@ -75,25 +74,29 @@ async def answer(
         num_prompt_tokens=job.num_prompt_tokens, num_output_tokens=job.max_output_tokens
     )
     grammars, salt = job.new_grammars, job.salt(ticket.tenant)
-    ignored = [*job.ignored]
-    if grammars is not None:
-        if not grammars.are_compiled(salt):
-            with ticket.compiling():
-                await serving.pools.grammars.run(ticket.turn(turn.priority), grammars.compile, salt)
-        if serving.settings.strict_schemas:
-            grammars.check_enforced()
-        ignored += grammars.warnings
+    if not grammars.are_compiled(salt):
+        with ticket.compiling():
+            await serving.pools.grammars.run(ticket.turn(turn.priority), grammars.compile, salt)
+    if serving.settings.strict_schemas:
+        grammars.check_enforced()
+    report_ignored(request.scope, [*job.ignored, *grammars.warnings])
     stream = serving.bridge.open(job.requests(ticket.tenant), on_end=ticket.choice_ended)
     ticket.attach(stream, partial(serving.bridge.fail, stream))
     trace.submitted(stream)
     if not job.is_streamed:
-        return WholeAnswer(
-            stream, job.renderer, ignored=ignored, texts=texts, on_rendered=ticket.rendered
-        )
+        return WholeAnswer(stream, job.renderer, texts=texts, on_rendered=ticket.rendered)
     interval = serving.settings.keep_alive_interval
-    return StreamAnswer(
-        stream, job.renderer, keep_alive_interval=interval, ignored=ignored, texts=texts
-    )
+    return StreamAnswer(stream, job.renderer, texts=texts, keep_alive_interval=interval)
+
+
+async def answer_in_worker(
+    request: AnyRequest, respond: Callable[[R, ServedModel], bytes], data: R
+) -> Response[bytes]:
+    """Answer with the JSON that ``respond`` makes in a worker thread, without the engine."""
+    serving, ticket = admitted(request, getattr(data, "model", None))
+    body = await serving.pools.tokens.run(ticket.turn(), respond, data, serving.model)
+    ticket.rendered(len(body))
+    return Response(body, media_type=MediaType.JSON)
 
 
 def _translated(
@@ -109,21 +112,13 @@ def _translated(
 class OwningAnswer(Response[None], ABC):
     """Base of responses whose body comes from the engine.
 
-    A header names what was ``ignored``. ``texts`` keeps what was generated, for the record.
+    ``texts`` keeps what was generated, for the record.
     """
 
-    def __init__(
-        self,
-        stream: ResponseStream,
-        renderer: Renderer,
-        *,
-        ignored: Sequence[str],
-        texts: Texts | None,
-    ) -> None:
+    def __init__(self, stream: ResponseStream, renderer: Renderer, texts: Texts | None) -> None:
         super().__init__(None)
         self._stream = stream
         self._renderer = renderer
-        self._ignored = ignored
         self._texts = texts
 
     def to_asgi_response(self, **_kwargs: Any) -> ASGIApp:  # type: ignore[override]
@@ -131,8 +126,6 @@ class OwningAnswer(Response[None], ABC):
 
     async def _run(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Send while owning the stream. ``ResponseStream.cancel`` cancels the body."""
-        if self._ignored:
-            report_ignored(cast("HTTPScope", scope), self._ignored)
         with self._stream, anyio.CancelScope() as cancel_scope:
             self._stream.bind(cancel_scope)
             await self._send(scope, send)
@@ -142,10 +135,7 @@ class OwningAnswer(Response[None], ABC):
         """Send the status and the body."""
 
     def _weight(self, outputs: Iterable[ChoiceOutput]) -> int:
-        weight = 0
-        for index, output in outputs:
-            weight += self._renderer.weight(index, output)
-        return weight
+        return sum([self._renderer.weight(index, output) for index, output in outputs])
 
 
 class WholeAnswer(OwningAnswer):
@@ -159,11 +149,10 @@ class WholeAnswer(OwningAnswer):
         stream: ResponseStream,
         renderer: Renderer,
         *,
-        ignored: Sequence[str] = (),
         texts: Texts | None = None,
         on_rendered: Callable[[int], None] = lambda _size: None,
     ) -> None:
-        super().__init__(stream, renderer, ignored=ignored, texts=texts)
+        super().__init__(stream, renderer, texts)
         self._on_rendered = on_rendered
 
     async def _send(self, _scope: Scope, send: Send) -> None:
@@ -201,11 +190,10 @@ class StreamAnswer(OwningAnswer):
         stream: ResponseStream,
         renderer: Renderer,
         *,
-        keep_alive_interval: float = 0.0,
-        ignored: Sequence[str] = (),
         texts: Texts | None = None,
+        keep_alive_interval: float = 0.0,
     ) -> None:
-        super().__init__(stream, renderer, ignored=ignored, texts=texts)
+        super().__init__(stream, renderer, texts)
         self._keep_alive_interval = keep_alive_interval if renderer.keep_alive else 0.0
         self._is_over = False
         self._is_cut = False

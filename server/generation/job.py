@@ -124,7 +124,7 @@ class Job:
     cache_salt: str | None = None
     priority: int = 0
     renderer: Renderer
-    new_grammars: NewGrammars | None = None
+    new_grammars: NewGrammars
     """To be compiled in a worker, with ``salt``, before the requests are submitted."""
     ignored: tuple[str, ...] = ()
     """Parts of the request without effect, for ``server.http.ignored_fields``."""

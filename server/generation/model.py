@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import CallMarkup
 from core.contract.info import EngineInfo
 from core.grammar.compiler import GrammarCompiler
 from core.text.tokenizer import Tokenizer
-from core.thread import SteppingEngine
 from server.http.errors import wrong_task
 from server.parsers import reasoning, tool
 from server.parsers.reasoning import ThinkingTags
 from server.parsers.tool.parser import CallParser
 from server.settings.serve import AUTO, NONE
 from server.settings.settings import Settings
+
+if TYPE_CHECKING:  # it imports torch
+    from core.build import LoadedEngine
+    from core.pooling.build import LoadedPooler
+
+Loaded: TypeAlias = "LoadedEngine | LoadedPooler"
+"""What the core thread loads: a model that generates, or one that embeds or scores."""
 
 FALLBACK_TOOLS = "hermes"
 """The format of a required call if the model's family has none."""
@@ -83,7 +89,7 @@ class Families:
 
     @property
     def call_parser(self) -> type[CallParser]:
-        return tool.tool_parser(self.tool or FALLBACK_TOOLS)
+        return tool.TOOL_PARSERS[self.tool or FALLBACK_TOOLS]
 
     @property
     def thinking_tags(self) -> ThinkingTags | None:
@@ -101,23 +107,6 @@ def _rendered(tokenizer: Tokenizer, *turns: tuple[str, str], **variables: Any) -
         return tokenizer.render_chat(messages, template_kwargs=variables)
     except InvalidRequest:
         return None
-
-
-class Loaded(Protocol):
-    """A model that generates, embeds or scores."""
-
-    @property
-    def engine(self) -> SteppingEngine:
-        """Owned by the thread that loaded it."""
-
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-
-    @property
-    def info(self) -> EngineInfo: ...
-
-    @property
-    def grammar_compiler(self) -> GrammarCompiler: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,12 +49,8 @@ class StrictRequest(Request[Any, Any, Any]):
     async def body(self) -> bytes:
         """The bytes of the body. Raises APIError if the body is empty or incomplete.
 
-        They are kept until ``json`` takes them. Litestar's method would keep them with the scope,
-        until the answer is sent.
+        They are kept until ``json`` takes them.
         """
         if self._whole is None:
-            self._whole = await whole_body(self._read)
+            self._whole = await whole_body(self)
         return self._whole
-
-    async def _read(self) -> bytes:
-        return b"".join([piece async for piece in self.stream()])

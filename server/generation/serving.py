@@ -5,31 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from litestar import Request
 from litestar.di import NamedDependency
 
 from server.admission.admission import Admission, Ticket
+from server.admission.control import ticket_of
 from server.bridge.bridge import EngineBridge
 from server.generation.model import ServedModel
 from server.generation.trimmer import Trimmer
+from server.http.apis import api_at
 from server.http.errors import APIError
 from server.observe.log import RequestLog
 from server.observe.stalls import StallWatch
 from server.settings.settings import Settings
 from server.workers.pools import WorkerPools
-
-HELD_BODIES = 4
-"""Bodies of the largest size that may be held at once."""
-
-DECODED_BODIES = 16
-"""Times the size of the largest body that decoded bodies and whole answers may take together."""
-
-MIN_MEMORY = 512 * 2**20
-"""Bytes that they may take at least."""
-
-MAX_COMPILATIONS = 32
-"""Requests whose grammars are compiled or wait for that."""
 
 
 @dataclass(slots=True)
@@ -52,19 +43,10 @@ class Serving:
     @classmethod
     def of(cls, settings: Settings, bridge: EngineBridge) -> Serving:
         """What belongs to these settings, created now on the running event loop."""
-        admission = Admission(
-            choices=settings.engine.max_num_seqs + settings.max_queued_requests,
-            body_bytes=HELD_BODIES * settings.max_body_size,
-            memory=max(DECODED_BODIES * settings.max_body_size, MIN_MEMORY),
-            prompt_tokens=settings.max_queued_prompt_tokens,
-            output_tokens=settings.max_queued_output_tokens,
-            compilations=MAX_COMPILATIONS,
-            rates=settings.rate_limit,
-        )
         return cls(
             settings=settings,
             bridge=bridge,
-            admission=admission,
+            admission=Admission(settings),
             pools=WorkerPools(settings.tokenizer_workers),
             stalls=StallWatch(asyncio.get_running_loop()),
             created=int(time.time()),
@@ -73,22 +55,15 @@ class Serving:
 
     @property
     def model(self) -> ServedModel:
-        """The model. Call ``check_accepting`` first: until then it may not be loaded."""
+        """The model. Until the bridge accepts work it may not be loaded."""
         assert self.loaded_model is not None
         return self.loaded_model
 
-    def check_accepting(self, model_name: str | None = None) -> None:
-        """Raise Unavailable if the server takes no new work, APIError for an unknown model."""
-        self.bridge.check_accepting()
-        self.check_model(model_name)
-
-    def check_model(self, name: str | None) -> None:
-        """Raise APIError if a request names another model. None means the served model."""
-        settings = self.settings
-        if name is None or settings.accept_any_model_name:
-            return
-        if name not in settings.served_model_names:
-            served = "', '".join(settings.served_model_names)
+    def check_model(self, name: str) -> None:
+        """Raise APIError if a request names another model."""
+        names = self.settings.served_model_names
+        if name not in names and not self.settings.accept_any_model_name:
+            served = "', '".join(names)
             raise APIError(
                 404,
                 f"The model '{name}' does not exist; this server has '{served}'.",
@@ -96,6 +71,19 @@ class Serving:
             )
 
 
+AnyRequest: TypeAlias = Request[Any, Any, Any]
 ServingDep: TypeAlias = NamedDependency[Serving]
-TicketDep: TypeAlias = NamedDependency[Ticket]
-"""The types of handlers' parameters ``serving`` and ``ticket``."""
+"""The types of handlers' parameters ``request`` and ``serving``."""
+
+
+def admitted(request: AnyRequest, model_name: str | None) -> tuple[Serving, Ticket]:
+    """What serves a request for this model, and its ticket.
+
+    Raises Unavailable if the server takes no new work, APIError if it has another model.
+    """
+    serving: Serving = request.app.state.serving
+    serving.bridge.check_accepting()
+    if model_name is not None:
+        tag = api_at(request.scope["path"]).model_tag
+        serving.check_model(model_name.removesuffix(tag))
+    return serving, ticket_of(request.scope)

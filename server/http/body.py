@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import anyio
 from anyio import to_thread
+from litestar import Request
 from litestar.exceptions import InternalServerException
 
 from server.http.apis import api_at
@@ -43,10 +45,13 @@ def declared_size(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
     return None
 
 
-async def whole_body(read: Callable[[], Awaitable[bytes]]) -> bytes:
-    """The bytes that Litestar's ``read`` returns. Raises APIError if there are none, or not all."""
+async def whole_body(request: Request[Any, Any, Any]) -> bytes:
+    """The bytes of a body. Raises APIError if there are none, or not all.
+
+    ``request.body`` would keep them with the scope, until the answer is sent.
+    """
     try:
-        body = await read()
+        body = b"".join([piece async for piece in request.stream()])
     except InternalServerException:
         raise APIError(499, "The client disconnected before its request was read.") from None
     if not body:

@@ -40,8 +40,8 @@ class BodyWriter:
         assert data
         self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
-    def frame(self, message: Any) -> None:
-        """Prepare the cycle for a message that it is about to send.
+    def send(self, message: Any) -> Awaitable[None]:
+        """Send as the cycle does, with the end of the connection as it has to be.
 
         An answer in front of the end of the request's body says that the connection ends after it:
         the rest of the body would be read as the next request. The protocol ends it, not the cycle,
@@ -55,26 +55,19 @@ class BodyWriter:
             names = {name.lower() for name, _ in message.get("headers", ())}
             if cycle.scope["http_version"] == "1.0" and b"content-length" not in names:
                 self._ends_with_connection, cycle.chunked_encoding = True, False
-            return
-        if cycle.more_body:
-            cycle.keep_alive = True
-        if self._ends_with_connection:
-            cycle.expected_content_length = len(message.get("body", b""))
+        else:
+            if cycle.more_body:
+                cycle.keep_alive = True
+            if self._ends_with_connection:
+                cycle.expected_content_length = len(message.get("body", b""))
+        return cycle.send(message)
 
 
-def framed(app: Any) -> Any:
-    """Wrap an ASGI application: ``BodyWriter.frame`` sees each message of its answers."""
+def with_writer(app: Any) -> Any:
+    """Wrap an ASGI application: the body writer of its scope sends its messages."""
 
-    async def wrapped(scope: Any, receive: Any, send: Any) -> None:
-        writer = body_writer(scope)
-        assert writer is not None
-
-        def send_framed(message: Any) -> Awaitable[None]:
-            writer.frame(message)
-            sent: Awaitable[None] = send(message)
-            return sent
-
-        await app(scope, receive, send_framed)
+    async def wrapped(scope: Any, receive: Any, _send: Any) -> None:
+        await app(scope, receive, scope["extensions"][EXTENSION].send)
 
     return wrapped
 

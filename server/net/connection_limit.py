@@ -13,26 +13,18 @@ import contextlib
 import logging
 import resource
 import select
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 logger = logging.getLogger("roseinfer.connections")
 
-RESERVE = 32
-"""Connections above the limit: probes, and requests that are answered 503."""
-
-MIN_AGE = 0.15
-"""Seconds before a waiting connection is ended for a new one. A probe may wait this long."""
-
-LOG_INTERVAL = 10.0
-"""Seconds between two log lines about the same condition."""
-
-OTHER_DESCRIPTORS = 64
-"""Descriptors for everything but connections: the model's files, pipes, logs."""
-
-FEWEST = 8
-"""Connections that are served however low the limit of descriptors is."""
+RESERVE = 32  # connections above the limit: probes, and requests that are answered 503
+MIN_AGE = 0.15  # seconds before a waiting one is ended for a new one; a probe may wait this long
+LOG_INTERVAL = 10.0  # seconds between two log lines about the same condition
+OTHER_DESCRIPTORS = 64  # for everything but connections: the model's files, pipes, logs
+FEWEST = 8  # connections that are served however low the limit of descriptors is
 
 
 @dataclass(slots=True, eq=False)
@@ -118,12 +110,6 @@ class ConnectionLimit:
         self.open.add(slot)
         return slot
 
-    def seconds_to_room(self) -> float:
-        """Seconds after which it is worth asking ``has_room`` again."""
-        for slot in self.waiting:
-            return max(MIN_AGE / 4, slot.since + MIN_AGE - self.clock())
-        return MIN_AGE
-
     def warn(self, text: str, *values: object) -> None:
         """Log, unless the same text was logged less than LOG_INTERVAL ago."""
         now = self.clock()
@@ -156,20 +142,18 @@ def has_unread_bytes(fileno: int) -> bool:
     return bool(poll.poll(0))
 
 
-def raise_descriptor_limit() -> int | None:
-    """Raise the soft limit to the hard one. Returns the limit; None if there is none."""
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit to the hard one. Returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):  # some systems refuse an infinite one
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
-    return None if soft == resource.RLIM_INFINITY else soft
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
-def possible_connections(wanted: int, descriptor_limit: int | None, *, each: int = 1) -> int:
+def possible_connections(wanted: int, descriptor_limit: int, *, each: int = 1) -> int:
     """Connections that can be served, ``wanted`` at most. A request takes ``each`` descriptors."""
-    if descriptor_limit is None:
-        return wanted
     return min(wanted, max(FEWEST, (descriptor_limit - OTHER_DESCRIPTORS - RESERVE) // each))
 
 

@@ -23,23 +23,15 @@ from server.net.protocol import LimitedProtocol, Limits
 from server.settings.settings import Settings
 
 BACKLOG = 2048
-
-SOCKET_MODE = 0o660
-"""Permissions of a Unix socket: its owner and group may connect."""
+SOCKET_MODE = 0o660  # permissions of a Unix socket: its owner and group may connect
 
 KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """Options with which the kernel finds that a peer has vanished, after two minutes."""
 
-ACCEPTS = 64
-"""Connections that are opened in one iteration of the event loop: a few milliseconds of work."""
-
-PAUSE_WITHOUT_DESCRIPTORS = 0.1
-"""Seconds until the next try after the system had no descriptor or memory left."""
-
-TLS_HANDSHAKE_TIMEOUT = 10.0
-TLS_SHUTDOWN_TIMEOUT = 5.0
-"""Seconds until a connection is ended without the client's part."""
-
+ACCEPTS = 64  # connections in one iteration of the event loop: a few milliseconds of work
+PAUSE = 0.04  # seconds to the next try where the limit, or the system, has no room for a connection
+TLS_HANDSHAKE_TIMEOUT = 10.0  # seconds for the client's part
+TLS_SHUTDOWN_TIMEOUT = 5.0  # the same
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -258,7 +250,8 @@ class Acceptor:
         without a word to its protocol.
         """
         self._is_closed = True
-        self._pause()
+        if self._is_accepting:
+            self._pause()
         for task in self._opening if self._tls is not None else ():
             task.cancel()
         self._listener.close()
@@ -270,7 +263,7 @@ class Acceptor:
     def _accept_some(self) -> None:
         for _ in range(ACCEPTS):
             if not self._limit.has_room():
-                self._pause(self._limit.seconds_to_room())
+                self._pause()
                 return
             try:
                 connection, _ = self._listener.accept()
@@ -280,7 +273,7 @@ class Acceptor:
                 if error.errno not in EXHAUSTED:
                     continue  # that one connection has failed
                 self._limit.warn("Cannot accept connections: %s", error.strerror)
-                self._pause(PAUSE_WITHOUT_DESCRIPTORS)
+                self._pause()
                 return
             connection.setblocking(False)
             slot = self._limit.enter(connection.fileno())
@@ -311,20 +304,16 @@ class Acceptor:
         if self._is_closed:
             protocol.shutdown()
 
-    def _pause(self, seconds: float | None = None) -> None:
-        """Stop accepting; with ``seconds``, for so long at most."""
-        if self._is_accepting:
-            self._is_accepting = False
-            self._loop.remove_reader(self._listener)
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
-        if seconds is not None:
-            self._retry = self._loop.call_later(seconds, self._resume)
+    def _pause(self) -> None:
+        """Stop accepting, for PAUSE at most."""
+        self._is_accepting = False
+        self._loop.remove_reader(self._listener)
+        self._retry = self._loop.call_later(PAUSE, self._resume)
 
     def _resume(self) -> None:
         if self._is_accepting or self._is_closed:
             return
-        self._pause()
+        if self._retry is not None:
+            self._retry.cancel()
         self._is_accepting = True
         self._loop.add_reader(self._listener, self._accept_some)

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import partial
 from typing import Any, cast
 
 import httptools
@@ -23,7 +22,7 @@ from uvicorn.server import ServerState
 from server.http.apis import ID_KEY
 from server.http.errors import CUT_KEY, APIError
 from server.net import refusal
-from server.net.body_writer import EXTENSION, BodyWriter, framed
+from server.net.body_writer import EXTENSION, BodyWriter, with_writer
 from server.net.connection_limit import Slot
 
 logger = logging.getLogger("roseinfer.connections")
@@ -56,10 +55,6 @@ class Phase(Enum):
     END = auto()  # of the connection; what arrives is dropped
 
 
-class RefusedBytesError(Exception):
-    """Raised inside a callback of the parser, to stop it."""
-
-
 class LimitedProtocol(HttpToolsProtocol):
     """One connection, which has its ``slot`` of the limit. Event loop only."""
 
@@ -73,12 +68,11 @@ class LimitedProtocol(HttpToolsProtocol):
         slot: Slot,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
-        self.app = framed(self.app)
+        self.app = with_writer(self.app)
         self._slot = slot
         self._limits = limits
         self._is_new = True  # no request has been answered
         self._phase = Phase.REQUEST
-        self._refusal: Callable[[], APIError] | None = None  # why a callback stopped the parser
         self._deadline: asyncio.TimerHandle | None = None  # of head, body and lingering
         self._write_deadline: asyncio.TimerHandle | None = None
         self._data_size = 0  # of the bytes being parsed
@@ -128,15 +122,12 @@ class LimitedProtocol(HttpToolsProtocol):
         super().resume_writing()
         self._stop_write_deadline()
 
-    # The parser's callbacks
+    # The parser's callbacks. An exception in one stops it.
 
     def on_message_begin(self) -> None:
         """Begin a head. A request beside a running answer ends the connection after it."""
-        if self._phase is Phase.ANSWER:
-            self._end_after_answer()
-            raise RefusedBytesError
-        if self._phase is Phase.END:  # since the request before in the same bytes
-            raise RefusedBytesError
+        if self._phase in {Phase.ANSWER, Phase.END}:  # END: by a request in the same bytes
+            raise refusal.bad_request()
         self._phase = Phase.HEAD
         self._head_size = self._num_headers = 0
         super().on_message_begin()
@@ -144,7 +135,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
         if len(self.url) > self._limits.max_url_size:
-            self._stop_parser(refusal.LONG_URL)
+            raise refusal.long_url()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Limit the number of headers. Trailers are dropped."""
@@ -152,17 +143,17 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._num_headers += 1
         if self._num_headers > self._limits.max_headers:
-            self._stop_parser(refusal.LARGE_HEAD)
+            raise refusal.large_head()
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if self._head_size + self._data_size > self._limits.max_head_size:
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > self._limits.max_head_size:
-                self._stop_parser(refusal.LARGE_HEAD)
+                raise refusal.large_head()
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
-                self._stop_parser(refusal.BAD_REQUEST)
+                raise refusal.bad_request()
             return
         self._slot.stop_waiting()
         if self._slot.limit.is_exceeded:
@@ -210,11 +201,13 @@ class LimitedProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._parse(self._head_without_upgrade() + data[upgrade.args[0] :])
-        except httptools.HttpParserError:  # bytes that are no HTTP, or RefusedBytesError
+        except httptools.HttpParserError as error:  # bytes that are no HTTP, or from a callback
             if self._phase is Phase.ANSWER:
-                self._end_after_answer()
-            elif self._phase not in {Phase.LAST_ANSWER, Phase.END}:
-                self._refuse(self._refusal or refusal.BAD_REQUEST)
+                self._phase = Phase.LAST_ANSWER
+                self.cycle.keep_alive = False
+            elif self._phase is not Phase.END:
+                reason = error.__context__
+                self._refuse(reason if isinstance(reason, APIError) else refusal.bad_request())
 
     def _head_without_upgrade(self) -> bytes:
         """The head without the wish for another protocol, to be parsed again.
@@ -239,10 +232,10 @@ class LimitedProtocol(HttpToolsProtocol):
     def _continue_head(self) -> None:
         self._head_size += self._data_size
         if self._head_size > self._limits.max_head_size:
-            self._refuse(refusal.LARGE_HEAD)
+            self._refuse(refusal.large_head())
         elif self._head_size == self._data_size:  # its first bytes
             self._slot.wait(self._end_for_another)  # it is the youngest again
-            self._end_by(self._limits.head_timeout, partial(self._refuse, refusal.LATE_HEAD))
+            self._end_by(self._limits.head_timeout, lambda: self._refuse(refusal.late_head()))
 
     def _continue_body(self, new_size: int | None) -> None:
         """``new_size`` is None if the head came with these bytes."""
@@ -256,21 +249,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._barren_size > self._limits.max_head_size
             or self._framing_size > self._limits.max_framing_size + self._body_size
         ):
-            self._refuse(refusal.LARGE_FRAMING)
-
-    def _end_after_answer(self) -> None:
-        self._phase = Phase.LAST_ANSWER
-        self.cycle.keep_alive = False
+            self._refuse(refusal.large_framing())
 
     # Ends
 
-    def _stop_parser(self, reason: Callable[[], APIError]) -> None:
-        self._refusal = reason
-        raise RefusedBytesError
-
-    def _refuse(self, reason: Callable[[], APIError]) -> None:
+    def _refuse(self, error: APIError) -> None:
         """Answer instead of the application, and end the connection."""
-        error = reason()
         logger.info("refused a request: %d %s", error.status, error)
         cycle = self.cycle
         state: dict[str, Any] = {}
@@ -307,7 +291,7 @@ class LimitedProtocol(HttpToolsProtocol):
         its next request again, as RFC 9112, section 9.5, expects.
         """
         if self._phase is Phase.HEAD or self._is_new:
-            self.transport.write(refusal.closing_response(refusal.BUSY()))
+            self.transport.write(refusal.closing_response(refusal.busy()))
         self._phase = Phase.END
         self._slot.linger(self.transport.abort)
         self._stop_deadline()
@@ -327,7 +311,6 @@ class LimitedProtocol(HttpToolsProtocol):
     def _stop_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-            self._deadline = None
 
     def _limit_writing(self) -> None:
         if self._write_deadline is None and self.transport.get_write_buffer_size():
@@ -348,7 +331,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if now < due:
             self._end_by(due - now, self._on_late_body)
         else:
-            self._refuse(refusal.LATE_BODY)
+            self._refuse(refusal.late_body())
 
     def _on_late_write(self) -> None:
         self._write_deadline = None

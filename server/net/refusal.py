@@ -8,8 +8,9 @@ from functools import partial
 from http import HTTPStatus
 from uuid import uuid4
 
+from core.contract.errors import Unavailable
 from server.http.apis import openai_shape
-from server.http.errors import JSON, RETRY_AFTER_SECONDS, APIError
+from server.http.errors import JSON, APIError, to_api_error
 
 BUSY_KEY = "busy"
 """Key in the ``state`` of an ASGI scope: the request is on a connection above the limit."""
@@ -19,22 +20,15 @@ def _refusal(status: int, code: str, message: str) -> Callable[[], APIError]:
     return partial(APIError, status, message, code=code)
 
 
-BAD_REQUEST = _refusal(400, "bad_request", "The bytes received are not a valid HTTP request.")
-LONG_URL = _refusal(414, "url_too_long", "The request line is too long.")
-LARGE_HEAD = _refusal(431, "headers_too_large", "The request's headers are too large.")
-LARGE_FRAMING = _refusal(
+bad_request = _refusal(400, "bad_request", "The bytes received are not a valid HTTP request.")
+long_url = _refusal(414, "url_too_long", "The request line is too long.")
+large_head = _refusal(431, "headers_too_large", "The request's headers are too large.")
+large_framing = _refusal(
     400, "bad_chunks", "The chunks of the body are too small, or their extensions too large."
 )
-LATE_HEAD = _refusal(408, "request_timeout", "The request's headers took too long to arrive.")
-LATE_BODY = _refusal(408, "request_timeout", "The request's body took too long to arrive.")
-BUSY = partial(
-    APIError,
-    503,
-    "All connections of the server are in use.",
-    type_="service_unavailable_error",
-    code="server_is_overloaded",
-    headers={"retry-after": str(RETRY_AFTER_SECONDS)},
-)
+late_head = _refusal(408, "request_timeout", "The request's headers took too long to arrive.")
+late_body = _refusal(408, "request_timeout", "The request's body took too long to arrive.")
+busy = partial(to_api_error, Unavailable("All connections of the server are in use."))
 
 
 def closing_response(error: APIError, request_id: str | None = None) -> bytes:

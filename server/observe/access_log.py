@@ -38,7 +38,7 @@ class AccessLine:
     def __init__(self, trace: Trace, record: RequestRecord | None) -> None:
         """The line of a request that ends now. ``record`` is that of a request that is kept."""
         self._trace, self._record = trace, record
-        self._milliseconds = (trace.now - trace.start) * 1000
+        self._milliseconds = (trace.clock() - trace.start) * 1000
         status = trace.status if record is None else record.status
         self._status = CLIENT_LEFT if status is None else status  # nothing was sent
 
@@ -141,7 +141,7 @@ def with_trace(
             if message["type"] == "http.response.start":
                 trace.responds(message["status"])
                 headers: list[Any] = list(message.get("headers", []))
-                elapsed_ms = int((trace.now - trace.start) * 1000)
+                elapsed_ms = int((trace.clock() - trace.start) * 1000)
                 headers += id_headers(scope["path"], request_id)
                 headers.append((b"openai-processing-ms", str(elapsed_ms).encode()))
                 trace.ignored = ignored_names(scope)

@@ -87,7 +87,7 @@ class RequestLog:
 
     def end(self, trace: Trace) -> RequestRecord:
         self._running.pop(trace, None)
-        record = record_of(trace, self._model, now=trace.now, has_ended=True)
+        record = record_of(trace, self._model, now=trace.clock(), has_ended=True)
         self._keep(record)
         for listener in self._listeners:
             try:
@@ -121,7 +121,7 @@ class RequestLog:
         return [trace for trace in self._running if trace.key == key]
 
     def _record_so_far(self, trace: Trace) -> RequestRecord:
-        return record_of(trace, self._model, now=trace.now, has_ended=False)
+        return record_of(trace, self._model, now=trace.clock(), has_ended=False)
 
     def _keep(self, record: RequestRecord) -> None:
         texts = [text for text in (record.prompt, record.text) if text is not None]

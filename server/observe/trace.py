@@ -56,17 +56,10 @@ class Trace:
     def __post_init__(self) -> None:
         self.start = self._since = self.clock()
 
-    @property
-    def now(self) -> float:
-        return self.clock()
-
     def enter(self, phase: Phase) -> None:
         now = self.clock()
         self.seconds[self._phase] = self.seconds.get(self._phase, 0.0) + now - self._since
         self._phase, self._since = phase, now
-
-    def works(self) -> None:
-        self.enter("worker")
 
     def submitted(self, stream: ResponseStream) -> None:
         """The engine has it. No other phase follows."""
@@ -203,7 +196,8 @@ def _sum_of(works: Sequence[Work | None], choices_per_prompt: int) -> tuple[Work
 def record_of(trace: Trace, model: str, *, now: float, has_ended: bool) -> RequestRecord:
     """The record of a request so far. It is made for every request, so it is lean."""
     stream, texts, engine = trace.stream, trace.texts, None
-    works: Sequence[Work | None] = () if stream is None else stream.works()
+    ends = [] if stream is None else stream.ends()
+    works = [end.work for end in ends]
     if trace.submitted_at is not None:
         engine = engine_times(works, trace.submitted_at, now)
     total, mean = _sum_of(works, trace.choices_per_prompt)
@@ -231,7 +225,7 @@ def record_of(trace: Trace, model: str, *, now: float, has_ended: bool) -> Reque
             else CacheMiss(reason=miss.reason, first_differing_block=miss.block)
         ),
         completion_tokens=num_tokens,
-        finish_reasons=[] if stream is None else stream.finish_reasons(),
+        finish_reasons=[end.finish_reason for end in ends],
         ended_by=end.ended_by,
         error=end.error,
         error_code=end.code,
@@ -278,10 +272,10 @@ def _end_of(trace: Trace, num_tokens: int) -> _End:
         return _End(503, "server", message, "server_ended")
     if stream is None:
         return _End(trace.status, None)
-    finish_reason, stop_reason = stream.ending()
-    if finish_reason == "length":
+    first = stream.ends()[0]
+    if first.finish_reason == "length":
         return _End(trace.status, "length")
-    return _End(trace.status, "model" if stop_reason is None else "stop")
+    return _End(trace.status, "model" if first.stop_reason is None else "stop")
 
 
 def _ttft(trace: Trace, engine: EngineTimes | None) -> float | None:

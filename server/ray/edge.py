@@ -16,8 +16,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 import server.apis  # noqa: F401 - registers the APIs
 from core.contract.errors import QueueFull, Unavailable
-from server.admission.budget import Budget
-from server.admission.deadline import DISCONNECT
+from server.admission.budget import Budget, HeldBody
 from server.http.body import declared_size
 from server.http.ends import last_bytes, media_type_of
 from server.http.errors import APIError, body_too_large, no_such_route, send_error, to_api_error
@@ -35,8 +34,7 @@ SESSION = b"x-session-id"
 
 REQUEST_ID = b"x-request-id"
 
-_OWN_PATHS = "/-/"
-"""Paths that Serve's proxies answer themselves, in plain text."""
+_OWN_PATHS = "/-/"  # paths that Serve's proxies answer themselves, in plain text
 
 
 def middlewares() -> list[Any]:
@@ -91,24 +89,20 @@ class Edge:
         """The whole body; None if the client leaves. Raises APIError, or QueueFull without room."""
         if (declared_size(scope["headers"]) or 0) > self._max_body_size:
             raise body_too_large()
-        tenant = tenant_at(scope.get("client")).name
+        held = HeldBody(self.bodies, tenant_at(scope.get("client")).name, self._max_body_size)
         pieces: list[bytes] = []
-        size = 0
         try:
             while True:
                 message: Any = await receive()
                 if message["type"] != "http.request":
                     return None
                 piece = message.get("body", b"")
-                if size + len(piece) > self._max_body_size:
-                    raise body_too_large()
-                self.bodies.take(tenant, len(piece))
-                size += len(piece)
+                held.take(len(piece))
                 pieces.append(piece)
                 if not message.get("more_body", False):
                     return b"".join(pieces)
         finally:
-            self.bodies.give_back(tenant, size)
+            held.release()
 
 
 class _Answer:
@@ -205,6 +199,6 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         if left:
             return {"type": "http.request", "body": left.pop(), "more_body": False}
         message: Any = await receive()
-        return message if message["type"] != "http.request" else DISCONNECT
+        return {"type": "http.disconnect"} if message["type"] == "http.request" else message
 
     return replayed

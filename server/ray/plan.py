@@ -20,8 +20,7 @@ BEYOND_BATCH = 8
 LONGEST_ANSWER = 600.0
 """Seconds that a replica's last answers get when it is replaced, unless the plan says so."""
 
-RETRY_AFTER = 1
-"""Seconds until a client that was refused should ask again."""
+RETRY_AFTER = 1  # seconds until a client that was refused should ask again
 
 ROUTER = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
 

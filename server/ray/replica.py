@@ -11,8 +11,8 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from core.thread import Died, Event
 from server.apis.operation.health import liveness
-from server.app import heap
 from server.cli.program import set_up_server
+from server.process import heap
 from server.ray.plan import settings_of
 
 if TYPE_CHECKING:

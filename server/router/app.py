@@ -12,7 +12,6 @@ from litestar.datastructures import State
 from litestar.di import Provide
 
 from server.admission.control import Decision
-from server.app.access import keys_lifespan, keys_of
 from server.http.errors import error_response
 from server.http.origins import HostPolicy, cors_config
 from server.router.config.config import RouteConfig
@@ -21,6 +20,7 @@ from server.router.routes import CONTROLLERS
 from server.router.routing import Routing
 from server.router.traffic import Traffic
 from server.settings.settings import Settings
+from server.tenants.access import keys_lifespan, keys_of
 from server.tenants.tenant import key_guard
 
 

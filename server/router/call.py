@@ -17,8 +17,7 @@ from server.http.errors import APIError, invalid_body
 MAX_PLACES = 10_000
 """Places in a body that are looked at for the field ``model``: a few milliseconds."""
 
-PROMPT_SIZE = 1024
-"""Bytes of a bare prompt that tell a conversation from another."""
+PROMPT_SIZE = 1024  # bytes of a bare prompt that tell a conversation from another
 
 MAX_BEGINNING = 128 * 1024
 """Bytes of a conversation that tell it from another: its first user message usually ends before."""
@@ -68,8 +67,7 @@ class UpstreamQuery(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: str | None = None
-    name: str | None = None
-    """The model in some of Ollama's requests."""
+    name: str | None = None  # the model in some of Ollama's requests
     stream: Any = None
     previous_response_id: str | None = None
     system: msgspec.Raw = msgspec.Raw()

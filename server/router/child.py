@@ -9,16 +9,13 @@ import asyncio
 import contextlib
 import ctypes
 import os
-import shutil
 import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-from server.client.address import Address
-from server.client.answer import sickness
+from server.client.answer import Address, sickness
 from server.router.config.config import PORT, SOCKET, RoutedModelConfig
 
 
@@ -31,30 +28,25 @@ class ReservedAddress:
 
     def __init__(self, command: Sequence[str]) -> None:
         """``command`` contains PORT or SOCKET. Raises OSError."""
-        self._folder: str | None = None
-        self._bound: socket.socket | None = None
-        path = ""
+        self._held = contextlib.ExitStack()
         if any(SOCKET in argument for argument in command):
-            self._folder = tempfile.mkdtemp(prefix="roseinfer-route-")  # its mode is 0700
-            path = str(Path(self._folder) / "model.sock")
+            folder = tempfile.TemporaryDirectory(  # its mode is 0700
+                prefix="roseinfer-route-", ignore_cleanup_errors=True
+            )
+            path = f"{self._held.enter_context(folder)}/model.sock"
             self.address = Address(socket_path=path)
         else:
-            self._bound = _bound_socket()
-            self.address = Address("127.0.0.1", self._bound.getsockname()[1])
-        self._values = {PORT: str(self.address.port), SOCKET: path}
+            bound = self._held.enter_context(_bound_socket())
+            self.address = Address("127.0.0.1", bound.getsockname()[1])
 
     def filled(self, argument: str) -> str:
         """The argument with the address in it."""
-        for place, value in self._values.items():
-            argument = argument.replace(place, value)
-        return argument
+        filled = argument.replace(PORT, str(self.address.port))
+        return filled.replace(SOCKET, self.address.socket_path)
 
     def close(self) -> None:
         """The process has ended. Idempotent."""
-        if self._bound is not None:
-            self._bound.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._held.close()
 
 
 def _bound_socket() -> socket.socket:
@@ -73,6 +65,8 @@ FIRST_WAIT, LONGEST_WAIT = 0.005, 0.25
 
 _STDERR = 2
 _PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+"""Looked up here: between fork and exec, nothing should be."""
 
 
 class LoadFailed(Exception):
@@ -108,7 +102,7 @@ class Child:
                 stdout=_STDERR,
                 env={**environ, **config.env},
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=_die_with_parent if _prctl else None,
             )
         except OSError as error:
             reserved.close()
@@ -181,15 +175,5 @@ def command_of(name: str, config: RoutedModelConfig) -> Sequence[str]:
 
 def _die_with_parent() -> None:
     """Runs in the child before its program: the kernel kills it when the router ends."""
+    assert _prctl is not None
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _load_prctl() -> Callable[[int, int], int]:
-    """Loaded here: between fork and exec, nothing should be looked up."""
-    with contextlib.suppress(OSError, AttributeError):
-        prctl: Callable[[int, int], int] = ctypes.CDLL(None).prctl
-        return prctl
-    return lambda _option, _signal: 0
-
-
-_prctl = _load_prctl()

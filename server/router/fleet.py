@@ -27,8 +27,7 @@ SOON = 10.0
 Once is an accident: the second time in a row begins the pauses.
 """
 
-LAST_MOMENT = 1.0
-"""Seconds between the end of a process's socket and its own end."""
+LAST_MOMENT = 1.0  # seconds between the end of a process's socket and its own end
 
 
 class Fleet:
@@ -45,6 +44,7 @@ class Fleet:
             min_loaded=config.min_loaded,
         )
         self.models = {name: self._model(name, one) for name, one in config.models.items()}
+        self.names = config.names()  # that requests may use, with the names of their models
         self.line = Budget(config.max_waiting, full="Too many requests are waiting for models.")
         self._started = [model for model in self.models.values() if model.config.is_started]
         self._tasks: set[asyncio.Task[None]] = set()
@@ -96,7 +96,18 @@ class Fleet:
         try:
             yield future
         finally:
-            self._leave(model, future)
+            if not future.done():
+                future.cancel()
+                model.waiting.remove(future)
+                model.num_waiting -= 1
+                if not model.num_waiting:
+                    model.wanted_since = None
+                self.replan()
+            elif not future.cancelled() and future.exception() is None:
+                model.num_inside -= 1
+                model.last_used = self._loop.time()
+                if not model.num_inside:
+                    self.replan()
 
     def _join(self, model: RoutedModel, tenant: str) -> asyncio.Future[None]:
         future: asyncio.Future[None] = self._loop.create_future()
@@ -115,21 +126,6 @@ class Fleet:
             model.wanted_since = now
         self.replan()
         return future
-
-    def _leave(self, model: RoutedModel, future: asyncio.Future[None]) -> None:
-        """Give back a place, or stop waiting for one."""
-        if not future.done():
-            future.cancel()
-            model.waiting.remove(future)
-            model.num_waiting -= 1
-            if not model.num_waiting:
-                model.wanted_since = None
-            self.replan()
-        elif not future.cancelled() and future.exception() is None:
-            model.num_inside -= 1
-            model.last_used = self._loop.time()
-            if not model.num_inside:
-                self.replan()
 
     async def is_gone(self, model: RoutedModel) -> bool:
         """Whether the process of a model has ended, or ends in a moment."""

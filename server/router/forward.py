@@ -25,8 +25,7 @@ SERVICE_UNAVAILABLE = 503
 REFUSALS = frozenset({429, SERVICE_UNAVAILABLE})
 """Statuses with which a server says that it has not begun with a request."""
 
-MAX_ERROR_BODY = 64 * 1024
-"""Bytes of an error that are passed on in an event."""
+MAX_ERROR_BODY = 64 * 1024  # bytes of an error that are passed on in an event
 
 MAX_PROCESSES = 3
 """Processes of a model, one after the other, that are waited for on behalf of one request."""
@@ -133,7 +132,7 @@ class ForwardedAnswer(Response[None]):
             body.data,
             silence=config.answer_timeout,
             on_progress=upstream.heard,
-            on_sent=body.release if is_last else _keep,
+            on_sent=body.release if is_last else lambda: None,
         )
         try:
             await answer.connect(upstream.address, config.connect_timeout)
@@ -218,7 +217,3 @@ class ForwardedAnswer(Response[None]):
 
     async def _write(self, data: bytes, *, more_body: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": more_body})
-
-
-def _keep() -> None:
-    """Another server may be asked."""

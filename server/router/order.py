@@ -1,7 +1,4 @@
-"""Order: a client's request, its model, and who wants it.
-
-HeldBody: a request's body, from its first byte until a server has it.
-"""
+"""Order: a client's request, its model, and who wants it."""
 
 from __future__ import annotations
 
@@ -15,12 +12,11 @@ from typing import Any, Self, TypeAlias
 from litestar import Request
 
 import server.apis  # noqa: F401 - registers the APIs
-from server.admission.budget import Budget
-from server.client.address import Address
-from server.client.answer import Headers, request_head
+from server.admission.budget import HeldBody
+from server.client.answer import Address, Headers, request_head
 from server.http.apis import ID_KEY, SSE, api_at, path_at, table
 from server.http.body import check_media_type, coding_of, plain, whole_body
-from server.http.errors import APIError, body_too_large, no_such_route
+from server.http.errors import APIError, no_such_route
 from server.http.paths import full_path
 from server.router.call import UpstreamQuery, asked, key_of, request_headers, with_model
 from server.router.routing import Routing
@@ -43,51 +39,7 @@ def _bare(path: str) -> str:
 _GENERATING = {_bare(path) for path, known in table().items() if known.has_ticket} | _FOREIGN
 """Paths, without /v1, at which a request that names no model gets the default one."""
 
-SCOPE_KEY = "held_body"
-"""Key in the ``state`` of an ASGI scope."""
-
-
-class HeldBody:
-    """The bytes of one body and their part of the budget. Event loop only."""
-
-    def __init__(self, budget: Budget, tenant: str, most: int) -> None:
-        """``most`` is the size of the largest body."""
-        self.data = b""
-        """The whole body, once it was read; empty after ``release``."""
-        self._budget = budget
-        self._tenant = tenant
-        self._most = most
-        self._size = 0
-
-    def take(self, size: int) -> None:
-        """Count further bytes. Raises QueueFull, or APIError for more than the largest body."""
-        if self._size + size > self._most:
-            raise body_too_large()
-        if size:
-            self._budget.take(self._tenant, size)
-            self._size += size
-
-    async def read(self, request: AnyRequest) -> bytes:
-        """Read the whole body, without its coding and byte order mark. Raises APIError."""
-        coding = coding_of(request.headers)
-        body = await whole_body(partial(_read, request))
-        if coding is not None:
-            coded_size = len(body)
-            body = await plain(body, coding, self._most)
-            self.take(max(len(body) - coded_size, 0))
-        self.data = body.removeprefix(BOM_UTF8)
-        return self.data
-
-    def release(self) -> None:
-        """Forget the bytes and give their part of the budget back. Idempotent."""
-        self.data = b""
-        size, self._size = self._size, 0
-        self._budget.give_back(self._tenant, size)
-
-
-async def _read(request: AnyRequest) -> bytes:
-    """The body. ``request.body`` would keep it until the answer has ended."""
-    return b"".join([piece async for piece in request.stream()])
+SCOPE_KEY = "held_body"  # key in the ``state`` of an ASGI scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +97,7 @@ async def order_of(request: AnyRequest, routing: Routing) -> Order:
     # The models' servers do not see the origin, so it is checked here.
     check_media_type(request.headers, path)
     held: HeldBody = request.scope["state"][SCOPE_KEY]
-    body = await held.read(request)
+    body = await _read(request, held)
     wanted = asked(body)
     if len(body) > LARGE_BODY:
         await asyncio.sleep(0)  # other requests have a turn between two passes
@@ -167,6 +119,18 @@ async def order_of(request: AnyRequest, routing: Routing) -> Order:
         keep_alive_interval=routing.settings.keep_alive_interval if is_stream else 0.0,
         on_first=note,
     )
+
+
+async def _read(request: AnyRequest, held: HeldBody) -> bytes:
+    """Read the whole body, without its coding and byte order mark. Raises APIError."""
+    coding = coding_of(request.headers)
+    body = await whole_body(request)
+    if coding is not None:
+        coded_size = len(body)
+        body = await plain(body, coding, held.most)
+        held.take(max(len(body) - coded_size, 0))
+    held.data = body.removeprefix(BOM_UTF8)
+    return held.data
 
 
 def order_of_response(request: AnyRequest, routing: Routing, response_id: str) -> Order:

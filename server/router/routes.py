@@ -25,11 +25,12 @@ from schemas.ollama_answer import (
     OllamaVersion,
 )
 from schemas.route import RouterStats
+from server.admission.budget import HeldBody
 from server.admission.deadline import Watched
 from server.http.body import declared_size
 from server.http.errors import no_such_route
 from server.router.forward import ForwardedAnswer
-from server.router.order import SCOPE_KEY, AnyRequest, HeldBody, order_of, order_of_response
+from server.router.order import SCOPE_KEY, AnyRequest, order_of, order_of_response
 from server.router.routing import Routing, statistics
 from server.tenants.tenant import tenant_of
 
@@ -107,7 +108,7 @@ _NO_DETAILS = ModelDetails(format="", family="", families=[], quantization_level
 
 def _model_card(routing: Routing, name: str) -> Model:
     """An entry of /v1/models. ``root`` is the model that an alias stands for."""
-    root = routing.names[name]
+    root = routing.fleet.names[name]
     return Model(id=name, created=routing.created, owned_by="roseinfer", root=root)
 
 
@@ -133,7 +134,7 @@ class ListController(Controller):
     @get("/v1/models", sync_to_thread=False)
     def models(self, routing: NamedDependency[Routing]) -> ModelList:
         """List every name and alias."""
-        return ModelList(data=[_model_card(routing, name) for name in routing.names])
+        return ModelList(data=[_model_card(routing, name) for name in routing.fleet.names])
 
     @get("/v1/models/{model_id:path}", sync_to_thread=False)
     def model(self, model_id: FromPath[str], routing: NamedDependency[Routing]) -> Model:

@@ -22,8 +22,7 @@ from server.settings.settings import Settings
 from server.tenants.shelves import Shelves
 
 MAX_RESPONSES = 10_000
-HEAD_SIZE = 4096
-"""Bytes of an answer in which its id is looked for."""
+HEAD_SIZE = 4096  # bytes of an answer in which its id is looked for
 
 _ID = re.compile(rb'"id"\s*:\s*"(resp_[A-Za-z0-9_-]{1,128})"')
 
@@ -55,11 +54,6 @@ class Routing:
     responses: ResponseIndex = field(default_factory=ResponseIndex)
     created: int = field(default_factory=lambda: int(time.time()))
     """The router's start, in Unix seconds."""
-    names: dict[str, str] = field(init=False)
-    """Every name that requests may use, with the name of its model."""
-
-    def __post_init__(self) -> None:
-        self.names = self.config.names()
 
     def default_model(self) -> RoutedModel | None:
         """The model of requests that name none."""
@@ -70,16 +64,17 @@ class Routing:
 
     def model(self, name: str, *, tag: str = "") -> RoutedModel:
         """Find a model, also if ``tag`` follows its name. Raises APIError."""
-        if name not in self.names:
+        names = self.fleet.names
+        if name not in names:
             name = name.removesuffix(tag)
-        if name not in self.names:
+        if name not in names:
             raise APIError(
                 404,
                 f"The model '{name[:128]}' does not exist; GET /v1/models lists those that do.",
                 code="model_not_found",
                 param="model",
             )
-        return self.fleet.models[self.names[name]]
+        return self.fleet.models[names[name]]
 
 
 def statistics(routing: Routing) -> RouterStats:

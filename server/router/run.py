@@ -6,16 +6,15 @@ import os
 import socket
 import sys
 
-from server.app import heap
-from server.app.draining import DrainingServer, server_config
 from server.app.edge import with_edge
 from server.net.endpoint import ListenError, open_endpoint
+from server.process import heap
+from server.process.draining import DrainingServer, server_config
 from server.router.app import create_app
 from server.router.config.config import ConfigError, read_config
 from server.router.config.settings import RouteSettings, environ_of_models
 
-DESCRIPTORS_EACH = 2
-"""Of a request: the client's connection and the one to a server."""
+DESCRIPTORS_EACH = 2  # of a request: the client's connection and the one to a server
 
 
 def run(settings: RouteSettings) -> int:

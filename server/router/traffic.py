@@ -12,11 +12,8 @@ from server.settings.settings import Settings
 from server.settings.types import Rates
 from server.workers.pools import Pacing
 
-HELD_BODIES = 4
-"""Bodies of the largest size that may be held at once."""
-
-CLOSE_TIMEOUT = 1.0
-"""Seconds that cancelled requests get."""
+HELD_BODIES = 4  # bodies of the largest size that may be held at once
+CLOSE_TIMEOUT = 1.0  # seconds that cancelled requests get
 
 
 class Traffic:

@@ -17,14 +17,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from server.client.address import Address
-from server.client.answer import sickness
+from server.client.answer import Address, sickness
 from server.router.child import Child
 from server.router.config.config import RouteConfig, RoutedModelConfig
 from server.router.config.policy import ModelSlot, ModelState
 
-MAX_FAILURES = 3
-"""Failures in a row after which a server gets a pause."""
+MAX_FAILURES = 3  # failures in a row after which a server gets a pause
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds. Each pause is twice as long as the one before."""
@@ -35,8 +33,7 @@ LOAD_BOUND = 1.25
 Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, 2018.
 """
 
-PROBE_TIMEOUT = 5.0
-"""Seconds."""
+PROBE_TIMEOUT = 5.0  # seconds
 
 MAX_SICK = 3
 """Questions in a row whether it is alive that a process may fail before it is ended."""
@@ -49,16 +46,12 @@ class Upstream:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.num_open = 0
-        """Requests that it has."""
-        self.num_failures = 0
-        """Since it last answered."""
+        self.num_open = 0  # requests that it has
+        self.num_failures = 0  # since it last answered
         self.is_stalled = False
         """Whether it has requests, sends nothing, and does not say that it is well."""
-        self.num_sick = 0
-        """Questions in a row whether it is alive that it has failed."""
-        self.progress = 0.0
-        """When it last sent something, or was idle."""
+        self.num_sick = 0  # questions in a row whether it is alive that it has failed
+        self.progress = 0.0  # when it last sent something, or was idle
         self._paused_until = 0.0
         self._last_turn = 0
 
@@ -148,12 +141,9 @@ class RoutedModel(ModelSlot):
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
     counts: Counter[str] = field(default_factory=Counter)
     """By the fields of RoutedModelStats, without ``num_``."""
-    load_seconds: float = 1.0
-    """How long the last load took."""
-    failure: str = ""
-    """Why the last load failed; empty if it did not."""
-    num_failures: int = 0
-    """Loads in a row that have failed."""
+    load_seconds: float = 1.0  # how long the last load took
+    failure: str = ""  # why the last load failed; empty if it did not
+    num_failures: int = 0  # loads in a row that have failed
 
     @property
     def is_ready(self) -> bool:

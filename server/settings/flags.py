@@ -74,8 +74,7 @@ class Flag:
     def action(self, default: Any, given: str) -> dict[str, Any]:
         """Return the options of ``add_argument``; ``given`` is the environment variable's text."""
         # argparse converts a default that is a string like typed text
-        options: dict[str, Any] = {"default": given or default, "type": self.convert}
-        return options | {"metavar": self.shown_metavar}
+        return {"default": given or default, "type": self.convert, "metavar": self.shown_metavar}
 
 
 class Switch(Flag):

@@ -98,21 +98,6 @@ class Shelves(Generic[K, V]):
         kept = () if shelf is None else reversed(shelf.values.values())
         return (value for value, _ in kept)
 
-    def all(self) -> Iterator[tuple[str, V]]:
-        for owner, shelf in self._shelves.items():
-            for value, _ in shelf.values.values():
-                yield owner, value
-
-    def check(self) -> None:
-        """Fail unless the counts are those of what is kept, and within the limits."""
-        for shelf in self._shelves.values():
-            assert shelf.values, "an owner without values"
-            assert shelf.num_bytes == sum(size for _, size in shelf.values.values())
-        assert self._num_bytes == sum(shelf.num_bytes for shelf in self._shelves.values())
-        assert self._num_values == sum(len(shelf.values) for shelf in self._shelves.values())
-        assert self._num_values <= self._max_values
-        assert self._num_bytes <= self._max_bytes
-
     def _drop_oldest_of(self, owner: str) -> tuple[str, V]:
         value = self.pop(owner, next(iter(self._shelves[owner].values)))
         assert value is not None

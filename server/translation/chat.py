@@ -13,7 +13,7 @@ from schemas.chat import ChatCompletionRequest
 from server.generation.job import Job, NewGrammars, new_job
 from server.generation.model import ServedModel
 from server.http.errors import conflicting, unsupported
-from server.rendering.deltas import ChatOptions, NewRenderer
+from server.rendering.base import ChatOptions, NewRenderer
 from server.translation.formats import output_format
 from server.translation.params import sampling_params
 from server.translation.prompt_size import answer_length, size_check

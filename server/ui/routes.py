@@ -74,23 +74,22 @@ def ui_routes() -> list[HTTPRouteHandler]:
     """The routes of the page. Reads its files now; a request does no more than a look-up."""
     files = read_files()
 
-    @get("/", opt={"public": True}, include_in_schema=False, sync_to_thread=False)
-    def index(request: Request[Any, Any, Any]) -> Response[bytes | None]:
-        return _response(files[INDEX], request.headers.get("if-none-match"))
-
-    @get("/ui/{name:path}", opt={"public": True}, include_in_schema=False, sync_to_thread=False)
-    def part(request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes | None]:
-        file = files.get(str(name).removeprefix("/"))
+    @get(
+        ["/", "/ui/{name:path}"],
+        opt={"public": True},
+        include_in_schema=False,
+        sync_to_thread=False,
+    )
+    def file_of_page(
+        request: Request[Any, Any, Any], name: FromPath[str | None] = None
+    ) -> Response[bytes | None]:
+        """The file, or 304 if the client has it. ``no-cache`` makes browsers ask each time."""
+        file = files.get(INDEX if name is None else str(name).removeprefix("/"))
         if file is None:
             raise no_such_route()
-        return _response(file, request.headers.get("if-none-match"))
+        headers = {**SECURITY_HEADERS, "etag": file.etag, "cache-control": "no-cache"}
+        if file.is_known(request.headers.get("if-none-match")):
+            return Response(None, status_code=304, headers=headers)
+        return Response(file.content, headers=headers, media_type=file.media_type)
 
-    return [index, part]
-
-
-def _response(file: UiFile, if_none_match: str | None) -> Response[bytes | None]:
-    """The file, or 304 if the client has it. ``no-cache`` makes browsers ask each time."""
-    headers = {**SECURITY_HEADERS, "etag": file.etag, "cache-control": "no-cache"}
-    if file.is_known(if_none_match):
-        return Response(None, status_code=304, headers=headers)
-    return Response(file.content, headers=headers, media_type=file.media_type)
+    return [file_of_page]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -19,23 +20,17 @@ from core.fair_queue import Entry, FairQueue, fair_entries
 P = ParamSpec("P")
 T = TypeVar("T")
 
-BEGINS = 4
-"""Requests that begin before the event loop runs other callbacks: a few milliseconds of work."""
+BEGINS = 4  # requests between two other callbacks of the event loop: a few milliseconds of work
+LARGE_BODY = 64 * 1024  # bytes above which a request is tokenized in the pool of large ones
+NUM_COMPILERS = 2  # grammars that are compiled at a time
 
-LARGE_BODY = 64 * 1024
-"""Bytes above which a request is tokenized in the pool of large ones."""
-
-NUM_COMPILERS = 2
-"""Grammars that are compiled at a time."""
-
-is_abandoned: ContextVar[Callable[[], bool] | None] = ContextVar("is_abandoned", default=None)
+is_abandoned: ContextVar[Callable[[], bool]] = ContextVar("is_abandoned", default=lambda: False)
 """Set by a WorkerPool in the worker thread."""
 
 
 def is_cancelled() -> bool:
     """Whether the client of the running job has left. False outside of a WorkerPool."""
-    check = is_abandoned.get()
-    return check is not None and check()
+    return is_abandoned.get()()
 
 
 def checkpoint() -> None:
@@ -112,12 +107,6 @@ class Turn:
     on_start: Callable[[], None] = field(default=lambda: None, compare=False)
 
 
-@dataclass(slots=True)
-class _Job:
-    is_abandoned: bool = False
-    has_ended: bool = False
-
-
 class WorkerPool(FairSlots):
     """Runs pure functions in its threads. Event loop only.
 
@@ -137,33 +126,33 @@ class WorkerPool(FairSlots):
         """Call a function in a worker. ``turn`` is of the tenant's request."""
         await self.take(turn.tenant, turn.num_bytes, turn.priority)
         turn.on_start()
-        job = _Job()
+        abandoned = threading.Event()
 
         def call() -> T:
-            is_abandoned.set(lambda: job.is_abandoned)
+            is_abandoned.set(abandoned.is_set)
             return function(*args, **kwargs)
 
         done = self._executor.submit(call)
-        done.add_done_callback(lambda _done: self._post_end(job))
+        done.add_done_callback(lambda _done: self._post_end(abandoned))
         try:
             return await asyncio.wrap_future(done)
         except asyncio.CancelledError:
-            job.is_abandoned = True
-            self.num_abandoned += not job.has_ended
+            if not done.done():
+                abandoned.set()
+                self.num_abandoned += 1
             raise
 
     def close(self) -> None:
         """Start no more jobs. Does not wait for running ones."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _post_end(self, job: _Job) -> None:
+    def _post_end(self, abandoned: threading.Event) -> None:
         """Called on the worker's thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._end, job)
+            self._loop.call_soon_threadsafe(self._end, abandoned)
 
-    def _end(self, job: _Job) -> None:
-        job.has_ended = True
-        self.num_abandoned -= job.is_abandoned
+    def _end(self, abandoned: threading.Event) -> None:
+        self.num_abandoned -= abandoned.is_set()
         self.give_back()
 
 

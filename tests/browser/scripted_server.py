@@ -68,7 +68,8 @@ def load() -> LoadedEngine:
 
 
 if __name__ == "__main__":
-    from server.cli.main import exit_process, run
+    from server.cli.main import run
+    from server.cli.program import exit_process
     from server.settings.settings import parse_settings
 
     exit_process(run(parse_settings(["serve", *sys.argv[1:]]), load=load))

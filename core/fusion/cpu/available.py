@@ -6,7 +6,8 @@ import torch
 
 from core.contract.config import Quantization
 from core.contract.errors import ModelLoadError
-from core.kernels.cpu.library import Kernels, kernels, kernels_or_reason
+from core.kernels.cpu.bindings import Kernels
+from core.kernels.cpu.library import kernels, kernels_or_reason
 from core.kernels.cpu.linear import Format
 from core.model.loaded_model import LoadedModel
 from core.model.prequantised import is_quantised

@@ -19,7 +19,7 @@ from core.fusion.cpu.module_patterns import (
 from core.fusion.cpu.weights import log_bytes, numbers_of_values, widen_small
 from core.fusion.proof import cpu_proof
 from core.fusion.visitor import Attention, Visitor
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.linear import Format
 from core.kernels.cpu.threads import bind_threads
 from core.model.prequantised import is_quantised

@@ -19,8 +19,8 @@ from core.executors.angles import AngleTable
 from core.fusion.cpu.layer import ROTATION, Buffers, FusedLayer
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Attention, NotRecognisedError
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.lent import LentCore
-from core.kernels.cpu.library import Kernels
 from core.model.attention_interface import kernel_call_of, routed
 from core.model.causal_attention import causal_attention
 from core.model.proof.few_layers import first_layers

@@ -16,7 +16,7 @@ from core.gguf.blocks import F32
 from core.gguf.mixes import Q4_K_M, fitting, layer_of
 from core.gguf.modules import BlockEmbedding, BlockLinear, weights_in_blocks
 from core.gguf.quantise import plain, quantised
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.bindings import Kernels
 from core.model.plain import is_plain
 
 _FEW_ROWS = 16

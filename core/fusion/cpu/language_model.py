@@ -12,7 +12,7 @@ from ctypes import c_int64
 from core.executors.memory import Memory
 from core.fusion.cpu.decoder import FusedDecoder
 from core.fusion.cpu.head import PackedHead
-from core.kernels.cpu.model import ModelCall
+from core.kernels.cpu.model import Angles, ModelCall
 from core.model.forward import Logits
 from core.model_input import ModelInput
 
@@ -31,6 +31,8 @@ class FusedModel:
         self._address = ctypes.addressof(call)
         self._states = Memory()  # x, then cosines and sines
         self._normed = Memory()
+        self._angles = Angles()
+        call.angles = ctypes.addressof(self._angles)
         self._best = (c_int64 * 0)()
 
     def __call__(self, batch: ModelInput) -> Logits | None:
@@ -45,8 +47,8 @@ class FusedModel:
         rotated = 0
         if links.angles is not None:
             links.angles.cover(int(batch.context_lens.max()))
-            call.cosines, call.sines = links.angles.addresses
-            call.rotated = rotated = links.angles.rotated
+            self._angles.cosines, self._angles.sines = links.angles.addresses
+            self._angles.rotated = rotated = links.angles.rotated
         x = self._states.of(4 * num_tokens * (call.hidden + 2 * rotated))
         cos = x + 4 * num_tokens * call.hidden
         sin = cos + 4 * num_tokens * rotated
@@ -57,7 +59,8 @@ class FusedModel:
         call.num_tokens, call.num_logits = num_tokens, num_logits
         call.ids, call.places = batch.token_ids.data_ptr(), batch.positions.data_ptr()
         call.chosen = batch.logits_indices.data_ptr()
-        call.x, call.cos, call.sin = x, cos, sin
+        call.x, call.num_angles = x, int(rotated > 0)
+        self._angles.cos, self._angles.sin = cos, sin
         call.normed = self._normed.of(4 * num_logits * call.hidden)
         call.logits, call.logits_stride = room.address, room.stride
         call.best = ctypes.addressof(self._best) if batch.wants_best else None

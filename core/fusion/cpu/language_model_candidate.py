@@ -21,8 +21,8 @@ from core.fusion.cpu.norm import FusedNorm
 from core.fusion.cpu.tables import has_all_rows, position_table, token_table
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Attention, ModelPattern, NotRecognisedError
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.layer import MAX_PARTS, Matrix
-from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.model import ModelCall
 from core.model.forward import offer_forward
 

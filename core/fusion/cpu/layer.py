@@ -19,8 +19,8 @@ from core.fusion.cpu.mixture import FusedMixture
 from core.fusion.cpu.mlp import FusedMLP
 from core.fusion.cpu.norm import FusedNorm
 from core.huge_pages import zeros
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.layer import LayerCall, LayerStep, Matrix
-from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import PackedWeight
 from core.layer_spec import LayerSpec
 

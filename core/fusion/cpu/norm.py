@@ -10,8 +10,8 @@ from torch import nn
 from core.fusion.patterns import NORM_OFFSETS, rms_norm
 from core.fusion.proof import Proof
 from core.fusion.visitor import Place, Replacement
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.layer import Norm
-from core.kernels.cpu.library import Kernels
 
 
 class FusedNorm(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from core.fusion.cpu.layer import FusedLayer
 from core.fusion.rotary import FusedRotation, Rotation, rotation
 from core.fusion.visitor import AttentionSite
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.bindings import Kernels
 
 
 def fused_rotation(kernels: Kernels, original: Rotation) -> Rotation:

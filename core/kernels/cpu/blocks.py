@@ -9,9 +9,9 @@ import numpy.typing as npt
 import torch
 
 from core import huge_pages
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.grouped import GroupedWeight
-from core.kernels.cpu.library import Kernels
-from core.kernels.cpu.linear import PackedWeight, padded_bias, padded_rows
+from core.kernels.cpu.linear import PackedWeight, interleave_biases, padded_bias, padded_rows
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -47,7 +47,7 @@ def pack_blocks(
     """Stack matrices and lay them out anew; their values stay as they are.
 
     Each of ``parts`` is ``[num_rows, bytes of a row]``, as in a file. If they are gate and up of a
-    gated epilogue, their rows alternate in runs of half a panel, and there is no bias.
+    gated epilogue, their rows alternate in runs of half a panel, and so do their biases.
     """
     for part in parts:
         _check(kernels, fmt, part, num_columns)
@@ -55,7 +55,10 @@ def pack_blocks(
     padded = padded_rows(kernels, len(rows))
     data = huge_pages.zeros(padded // kernels.panel * kernels.panel_bytes(fmt, num_columns))
     kernels.pack_blocks(fmt, rows.ctypes.data, len(rows), num_columns, data.data_ptr())
-    bias = None if is_gated else padded_bias(kernels, [len(part) for part in parts], biases)
+    sizes = [len(part) for part in parts]
+    if is_gated:
+        sizes, biases = [len(rows)], [interleave_biases(kernels, *biases)]
+    bias = padded_bias(kernels, sizes, biases)
     return PackedWeight(kernels, fmt, len(rows), num_columns, data, None, bias)
 
 

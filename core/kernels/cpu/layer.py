@@ -7,8 +7,8 @@ from ctypes import c_double, c_int64, c_void_p
 
 import torch
 
+from core.kernels.cpu.bindings import address
 from core.kernels.cpu.grouped import GroupedWeight
-from core.kernels.cpu.library import address
 from core.kernels.cpu.linear import Epilogue, PackedWeight, padded_rows
 
 MAX_PARTS = 4
@@ -37,13 +37,20 @@ class Matrix(ctypes.Structure):
     """A matrix. Null data means that there is none."""
 
     @classmethod
-    def of(cls, weight: PackedWeight, epilogue: Epilogue = Epilogue.NONE) -> Matrix:
+    def of(
+        cls,
+        weight: PackedWeight,
+        epilogue: Epilogue = Epilogue.NONE,
+        slopes: torch.Tensor | None = None,
+    ) -> Matrix:
         """Point to a packed weight, which the caller keeps alive.
 
-        It has at most MAX_PARTS parts, and one for a gated epilogue.
+        It has at most MAX_PARTS parts, and one for a gated epilogue. ``slopes`` are those of XIELU:
+        float32 [2], of positive and of negative values.
         """
         assert weight.num_parts <= (1 if epilogue.is_gated else MAX_PARTS), weight.num_parts
-        more = None if weight.more is None else ctypes.pointer(cls.of(weight.more, epilogue))
+        assert (slopes is not None) == (epilogue is Epilogue.XIELU), epilogue
+        more = weight.more and ctypes.pointer(cls.of(weight.more, epilogue, slopes))
         return cls(
             weight.format,
             epilogue,
@@ -53,6 +60,7 @@ class Matrix(ctypes.Structure):
             address(weight.scale),
             address(weight.bias),
             more,
+            address(slopes),
         )
 
 
@@ -65,6 +73,7 @@ Matrix._fields_ = (
     ("scale", c_void_p),
     ("bias", c_void_p),
     ("more", ctypes.POINTER(Matrix)),  # which the structure keeps alive
+    ("slopes", c_void_p),
 )
 
 
@@ -100,6 +109,26 @@ class Mixture(ctypes.Structure):
         ("shared_up", Matrix),
         ("shared_down", Matrix),
         ("shared_gate", Matrix),
+        ("is_sigmoid", c_int64),
+        ("choice_bias", c_void_p),
+        ("num_groups", c_int64),
+        ("groups_chosen", c_int64),
+        ("scale", c_double),
+        ("weighs_input", c_int64),
+    )
+
+
+class Latent(ctypes.Structure):
+    """Latent attention."""
+
+    _fields_ = (
+        ("query_rank", c_int64),
+        ("kv_rank", c_int64),
+        ("plain_dim", c_int64),
+        ("query_norm", Norm),
+        ("kv_norm", Norm),
+        ("query_up", Matrix),
+        ("kv_up", Matrix),
     )
 
 
@@ -120,6 +149,10 @@ class LayerStep(ctypes.Structure):
         ("sin", c_void_p),
         ("x", c_void_p),
         ("y", c_void_p),
+        ("positions", c_void_p),
+        ("expanded", c_void_p),
+        ("inputs", c_void_p),
+        ("input_columns", c_int64),
     )
 
 
@@ -143,4 +176,24 @@ class LayerCall(ctypes.Structure):
         ("applies_rope", c_int64),
         ("joins_heads", c_int64),
         ("step", c_void_p),
+        ("post_mixer", Norm),
+        ("post_feed_forward", Norm),
+        ("residual_scale", c_double),
+        ("is_parallel", c_int64),
+        ("norms_each", c_int64),
+        ("norms_rotated", c_int64),
+        ("clip", c_double),
+        ("temperature", c_double),
+        ("temperature_length", c_int64),
+        ("temperature_first", c_int64),
+        ("value_norm", Norm),
+        ("value_scale", c_double),
+        ("values_are_keys", c_int64),
+        ("reuses_keys", c_int64),
+        ("latent", ctypes.POINTER(Latent)),  # which the structure keeps alive
+        ("input_up", Matrix),
+        ("input_down", Matrix),
+        ("input_norm", Norm),
+        ("first_input", c_int64),
+        ("output_scale", c_double),
     )

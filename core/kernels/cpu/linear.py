@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from core import huge_pages
-from core.kernels.cpu.library import Kernels, address
+from core.kernels.cpu.bindings import Kernels, address
 
 _SOURCES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 """Types of weights that the kernel packs, by its number for them."""
@@ -35,15 +35,24 @@ class Epilogue(IntEnum):
     NONE = 0
     GELU_TANH = 1
     SILU = 2
-    SILU_GATE = 3
-    GELU_TANH_GATE = 4
-    CLAMPED_GATE = 5
+    GELU = 3
+    RELU = 4
+    RELU2 = 5
+    """The square of RELU."""
+    XIELU = 6
+    """With slopes; only as a part of a LayerCall."""
+    GELU_TANH_GATE = 17
+    SILU_GATE = 18
+    GELU_GATE = 19
+    RELU_GATE = 20
+    RELU2_GATE = 21
+    CLAMPED_GATE = 32
     """The gate of gpt-oss; see ``clamped_gate`` in source/epilogue.h."""
 
     @property
     def is_gated(self) -> bool:
         """Whether the result has half as many columns as the weight has rows."""
-        return self >= Epilogue.SILU_GATE
+        return self >= Epilogue.GELU_TANH_GATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,3 +243,20 @@ def interleave(kernels: Kernels, gate: torch.Tensor, up: torch.Tensor) -> Rows |
     stacked = Rows.of([gate, up])
     runs = stacked.addresses.reshape(2, -1, half).swapaxes(0, 1)
     return Rows(stacked.tensors, np.ascontiguousarray(runs).reshape(-1), stacked.num_columns)
+
+
+def interleave_biases(
+    kernels: Kernels, gate: torch.Tensor | None, up: torch.Tensor | None
+) -> torch.Tensor | None:
+    """Order biases as ``interleave`` does rows: float32 of both sizes; None if there are none.
+
+    They are ``[..., num_rows]``, and ``num_rows`` divides into runs.
+    """
+    if gate is None and up is None:
+        return None
+    known = gate if gate is not None else up
+    assert known is not None
+    both = [torch.zeros_like(known) if bias is None else bias for bias in (gate, up)]
+    shape = known.shape[:-1]
+    runs = [bias.float().reshape(*shape, -1, kernels.panel // 2) for bias in both]
+    return torch.stack(runs, dim=-2).reshape(*shape, -1)

@@ -7,8 +7,8 @@ from ctypes import c_double, c_int64, c_void_p
 
 import torch
 
+from core.kernels.cpu.bindings import address
 from core.kernels.cpu.layer import Matrix, Norm
-from core.kernels.cpu.library import address
 from core.kernels.cpu.linear import Format, PackedWeight
 
 ANGLES = 256
@@ -46,6 +46,18 @@ class Table(ctypes.Structure):
         return cls(_PLAIN[rows.dtype], 0, rows.data_ptr(), None, 1.0)
 
 
+class Angles(ctypes.Structure):
+    """The angles of one kind of RoPE."""
+
+    _fields_ = (
+        ("rotated", c_int64),
+        ("cosines", c_void_p),
+        ("sines", c_void_p),
+        ("cos", c_void_p),
+        ("sin", c_void_p),
+    )
+
+
 class ModelCall(ctypes.Structure):
     """What a language model has before and after its decoder layers."""
 
@@ -55,19 +67,23 @@ class ModelCall(ctypes.Structure):
         ("norm", Norm),
         ("head", Matrix),
         ("hidden", c_int64),
-        ("rotated", c_int64),
         ("num_tokens", c_int64),
         ("num_logits", c_int64),
         ("ids", c_void_p),
         ("places", c_void_p),
         ("chosen", c_void_p),
-        ("cosines", c_void_p),
-        ("sines", c_void_p),
-        ("cos", c_void_p),
-        ("sin", c_void_p),
+        ("angles", c_void_p),  # an array of Angles
+        ("num_angles", c_int64),
         ("x", c_void_p),
         ("normed", c_void_p),
         ("logits", c_void_p),
         ("logits_stride", c_int64),
         ("best", c_void_p),
+        ("embedding_norm", Norm),
+        ("input_table", Table),
+        ("input_projection", Matrix),
+        ("input_norm", Norm),
+        ("input_size", c_int64),
+        ("inputs", c_void_p),
+        ("logit_cap", c_double),
     )

@@ -18,8 +18,7 @@ from server.apis.anthropic.thinking import SHOWN, signature_of
 from server.http.errors import stream_error, to_api_error
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
 from server.rendering import sse
-from server.rendering.base import Envelope, Renderer
-from server.rendering.deltas import ChatOptions, ChoiceDeltas, arguments_object
+from server.rendering.base import ChatOptions, ChoiceDeltas, Envelope, Renderer, arguments_object
 
 
 def event(data: wire.AnthropicEvent) -> bytes:

@@ -126,11 +126,10 @@ def translate_messages(request: wire.MessagesRequest, model: ServedModel) -> Job
         ),
         clamps_length=True,
     )
-    if job.new_grammars is not None:
-        config = request.output_config
-        is_new = config is not None and config.format is not None
-        name = "output_config.format" if is_new else "output_format"
-        job.new_grammars.rename_params(lambda param: name if param == "response_format" else param)
+    config = request.output_config
+    is_new = config is not None and config.format is not None
+    name = "output_config.format" if is_new else "output_format"
+    job.new_grammars.rename_params(lambda param: name if param == "response_format" else param)
     return job
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Controller, MediaType, Response, post
-from litestar.di import NamedDependency
+from litestar import Controller, Response, post
 from litestar.params import JSONBody
 
 from schemas import anthropic_answer as answers
 from schemas.anthropic import CountTokensRequest, MessagesRequest
-from server.admission.admission import Ticket
 from server.apis.anthropic.request import count_tokens, translate_messages
-from server.generation.answer import answer
-from server.generation.serving import Serving
-from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
+from server.generation.answer import answer, answer_in_worker
+from server.generation.serving import AnyRequest
+from server.openapi.describe import TICKETED_ERRORS, returns, returns_or_streams
 
 
 class MessagesController(Controller):
@@ -31,15 +29,9 @@ class MessagesController(Controller):
             last=None,
         ),
     )
-    async def create(
-        self,
-        data: JSONBody[MessagesRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
-    ) -> Response[Any]:
+    async def create(self, data: JSONBody[MessagesRequest], request: AnyRequest) -> Response[Any]:
         """Continue a conversation, in Anthropic's format."""
-        serving.check_accepting(data.model)
-        return await answer(serving, ticket, translate_messages, data)
+        return await answer(request, translate_messages, data)
 
     @post(
         "/count_tokens",
@@ -49,16 +41,10 @@ class MessagesController(Controller):
         ),
     )
     async def count(
-        self,
-        data: JSONBody[CountTokensRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
+        self, data: JSONBody[CountTokensRequest], request: AnyRequest
     ) -> Response[bytes]:
         """Number of tokens of the prompt that a conversation becomes, in Anthropic's format."""
-        serving.check_accepting(data.model)
-        turn = ticket.turn()
-        body = await serving.pools.tokens.run(turn, count_tokens, data, serving.model)
-        return Response(body, media_type=MediaType.JSON)
+        return await answer_in_worker(request, count_tokens, data)
 
 
 ROUTES: tuple[type[Controller], ...] = (MessagesController,)

@@ -9,7 +9,6 @@ from typing import Any
 from schemas.ollama_answer import LocalModel, ModelDetails, RunningModel, ShownModel
 from server.generation.model import ServedModel
 
-TAG = ":latest"
 _LEVELS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 NEVER = "9999-12-31T23:59:59Z"
 
@@ -17,11 +16,6 @@ NEVER = "9999-12-31T23:59:59Z"
 def time_text(seconds: float) -> str:
     """A time in Unix seconds, as Ollama writes it."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-
-
-def served_name(name: str | None) -> str | None:
-    """The name without Ollama's default tag."""
-    return name if name is None else name.removesuffix(TAG)
 
 
 def local_model(model: ServedModel, created: int) -> LocalModel:

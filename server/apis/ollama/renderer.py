@@ -23,8 +23,7 @@ from server.parsers.base import (
     fold,
 )
 from server.rendering import sse
-from server.rendering.base import Envelope, Renderer
-from server.rendering.deltas import ChatOptions, ChoiceDeltas, arguments_object
+from server.rendering.base import ChatOptions, ChoiceDeltas, Envelope, Renderer, arguments_object
 from server.rendering.logprobs import chat_logprobs, token_names
 
 NewLine: TypeAlias = Callable[..., wire.OllamaAnswer]

@@ -18,8 +18,7 @@ from server.apis.ollama.renderer import NewLine, OllamaRenderer, chat_line, gene
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.errors import unsupported
-from server.rendering.base import Envelope
-from server.rendering.deltas import ChatOptions
+from server.rendering.base import ChatOptions, Envelope
 from server.translation.chat import chat_job
 from server.translation.prompts import TokenizedPrompt
 from server.translation.text import text_job
@@ -88,10 +87,7 @@ def _chat_job(
 
 def _named_by_client(job: Job, request: wire.GenerationFields) -> Job:
     """Name parts without effect, and schemas, as Ollama's clients do."""
-    if job.new_grammars is not None:
-        job.new_grammars.rename_params(
-            lambda param: "format" if param == "response_format" else param
-        )
+    job.new_grammars.rename_params(lambda param: "format" if param == "response_format" else param)
     return replace(job, ignored=_ignored_options(request))
 
 

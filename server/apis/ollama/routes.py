@@ -6,22 +6,20 @@ from functools import partial
 from typing import Any
 
 from litestar import Controller, Response, delete, get, post
-from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import JSONBody
 
 from schemas import ollama as wire
 from schemas import ollama_answer as answers
-from server.admission.admission import Ticket
 from server.apis.ollama.embed import translate_embed, translate_old_embed
-from server.apis.ollama.models import local_model, running_model, served_name, shown_model
+from server.apis.ollama.models import local_model, running_model, shown_model
 from server.apis.ollama.renderer import NewLine, chat_line, encoded_line, generate_line
 from server.apis.ollama.request import translate_chat, translate_generate
 from server.generation.answer import answer
-from server.generation.serving import Serving
+from server.generation.serving import AnyRequest, ServingDep, admitted
 from server.http.apis import NDJSON
 from server.http.errors import APIError
-from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
+from server.openapi.describe import TICKETED_ERRORS, returns, returns_or_streams
 
 
 def _lines(kind: type[answers.OllamaAnswer]) -> dict[int, ResponseSpec]:
@@ -40,52 +38,37 @@ class OllamaController(Controller):
 
     @post("/chat", status_code=200, responses=_lines(answers.OllamaChatAnswer))
     async def chat(
-        self,
-        data: JSONBody[wire.OllamaChatRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
+        self, data: JSONBody[wire.OllamaChatRequest], request: AnyRequest
     ) -> Response[Any]:
         """Continue a conversation, in Ollama's format."""
-        serving.check_accepting(served_name(data.model))
         if not data.messages:
-            return _loaded(data, serving, chat_line)
-        return await answer(serving, ticket, translate_chat, data)
+            return _loaded(request, data, chat_line)
+        return await answer(request, translate_chat, data)
 
     @post("/generate", status_code=200, responses=_lines(answers.OllamaGenerateAnswer))
     async def generate(
-        self,
-        data: JSONBody[wire.OllamaGenerateRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
+        self, data: JSONBody[wire.OllamaGenerateRequest], request: AnyRequest
     ) -> Response[Any]:
         """Answer a prompt, or continue a text, in Ollama's format."""
-        serving.check_accepting(served_name(data.model))
         if not data.prompt and not data.suffix:
-            return _loaded(data, serving, generate_line)
-        return await answer(serving, ticket, translate_generate, data)
+            return _loaded(request, data, generate_line)
+        return await answer(request, translate_generate, data)
 
 
-class OllamaEmbedController(Controller):
+class OllamaModelController(Controller):
     path = "/api"
     tags = ("Ollama",)
 
     @post("/embed", status_code=200, responses=_returns(answers.OllamaEmbeddings, *TICKETED_ERRORS))
-    async def embed(
-        self,
-        data: JSONBody[wire.EmbedRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
-    ) -> Response[Any]:
+    async def embed(self, data: JSONBody[wire.EmbedRequest], request: AnyRequest) -> Response[Any]:
         """Turn texts into vectors, in Ollama's format. Clients load a model by none."""
-        serving.check_accepting(served_name(data.model))
         if not data.input:
-            name = serving.model.name
-            return Response(
-                answers.OllamaEmbeddings(
-                    model=name, embeddings=[], total_duration=0, prompt_eval_count=0
-                )
+            serving, _ = admitted(request, data.model)
+            none = answers.OllamaEmbeddings(
+                model=serving.model.name, embeddings=[], total_duration=0, prompt_eval_count=0
             )
-        return await answer(serving, ticket, translate_embed, data)
+            return Response(none)
+        return await answer(request, translate_embed, data)
 
     @post(
         "/embeddings",
@@ -93,29 +76,13 @@ class OllamaEmbedController(Controller):
         responses=_returns(answers.OllamaEmbedding, *TICKETED_ERRORS),
     )
     async def embed_one(
-        self,
-        data: JSONBody[wire.OldEmbedRequest],
-        serving: NamedDependency[Serving],
-        ticket: NamedDependency[Ticket],
+        self, data: JSONBody[wire.OldEmbedRequest], request: AnyRequest
     ) -> Response[Any]:
         """Turn a text into a vector, in the older form of Ollama's format."""
-        serving.check_accepting(served_name(data.model))
         if not data.prompt:
+            admitted(request, data.model)
             return Response(answers.OllamaEmbedding(embedding=[]))
-        return await answer(serving, ticket, translate_old_embed, data)
-
-
-def _loaded(request: wire.GenerationFields, serving: Serving, new_line: NewLine) -> Response[bytes]:
-    """The answer to a request without anything to answer: clients load a model by it."""
-    reason = "unload" if request.keep_alive in (0, "0") else "load"
-    body = encoded_line(new_line, serving.model.name, done=True, done_reason=reason)
-    media_type = NDJSON if request.stream is not False else "application/json"
-    return Response(body, media_type=media_type)
-
-
-class OllamaModelController(Controller):
-    path = "/api"
-    tags = ("Ollama",)
+        return await answer(request, translate_old_embed, data)
 
     @get("/version", sync_to_thread=False, responses=_returns(answers.OllamaVersion, 500))
     def version(self) -> answers.OllamaVersion:
@@ -123,15 +90,15 @@ class OllamaModelController(Controller):
         return answers.OllamaVersion(version=answers.OLLAMA_VERSION)
 
     @get("/tags", sync_to_thread=False, responses=_returns(answers.LocalModels, 500, 503))
-    def list_models(self, serving: NamedDependency[Serving]) -> answers.LocalModels:
+    def list_models(self, serving: ServingDep) -> answers.LocalModels:
         """List the served model, in Ollama's format."""
-        serving.check_accepting()
+        serving.bridge.check_accepting()
         return answers.LocalModels(models=[local_model(serving.model, serving.created)])
 
     @get("/ps", sync_to_thread=False, responses=_returns(answers.RunningModels, 500, 503))
-    def list_loaded(self, serving: NamedDependency[Serving]) -> answers.RunningModels:
+    def list_loaded(self, serving: ServingDep) -> answers.RunningModels:
         """List the loaded model, in Ollama's format."""
-        serving.check_accepting()
+        serving.bridge.check_accepting()
         return answers.RunningModels(models=[running_model(serving.model)])
 
     @post(
@@ -140,11 +107,9 @@ class OllamaModelController(Controller):
         sync_to_thread=False,
         responses=_returns(answers.ShownModel, *TICKETED_ERRORS),
     )
-    def show(
-        self, data: JSONBody[wire.ShowRequest], serving: NamedDependency[Serving]
-    ) -> answers.ShownModel:
+    def show(self, data: JSONBody[wire.ShowRequest], request: AnyRequest) -> answers.ShownModel:
         """Describe the served model, in Ollama's format."""
-        serving.check_accepting(served_name(data.model or data.name))
+        serving, _ = admitted(request, data.model or data.name)
         return shown_model(serving.model, serving.created)
 
     @post(
@@ -163,6 +128,15 @@ class OllamaModelController(Controller):
         raise _refusal()
 
 
+def _loaded(request: AnyRequest, data: wire.GenerationFields, new_line: NewLine) -> Response[bytes]:
+    """The answer to a request without anything to answer: clients load a model by it."""
+    serving, _ = admitted(request, data.model)
+    reason = "unload" if data.keep_alive in (0, "0") else "load"
+    body = encoded_line(new_line, serving.model.name, done=True, done_reason=reason)
+    media_type = NDJSON if data.stream is not False else "application/json"
+    return Response(body, media_type=media_type)
+
+
 def _refusal() -> APIError:
     return APIError(
         400,
@@ -171,8 +145,4 @@ def _refusal() -> APIError:
     )
 
 
-ROUTES: tuple[type[Controller], ...] = (
-    OllamaController,
-    OllamaEmbedController,
-    OllamaModelController,
-)
+ROUTES: tuple[type[Controller], ...] = (OllamaController, OllamaModelController)

@@ -30,8 +30,7 @@ from server.apis.openai.events import EventRenderer, stop_reason
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning, fold
-from server.rendering.base import Envelope
-from server.rendering.deltas import ChatOptions, ChoiceDeltas
+from server.rendering.base import ChatOptions, ChoiceDeltas, Envelope
 from server.rendering.logprobs import SLICE, chat_logprobs, encoded_list
 from server.rendering.sse import Template
 from server.translation.chat import chat_job

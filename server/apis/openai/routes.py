@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Controller, MediaType, Response, get, post
+from litestar import Controller, Response, get, post
 from litestar.params import FromPath, JSONBody
 
 from schemas.chat import ChatCompletion, ChatCompletionRequest
@@ -24,9 +24,9 @@ from schemas.tokenize import (
 from server.apis.openai.chat import translate_chat
 from server.apis.openai.completions import num_generations, translate_completion, translate_generate
 from server.apis.openai.tokens import detokenize, tokenize
-from server.generation.answer import answer
-from server.generation.serving import Serving, ServingDep, TicketDep
-from server.openapi.responses import TICKETED_ERRORS, returns, returns_or_streams
+from server.generation.answer import answer, answer_in_worker
+from server.generation.serving import AnyRequest, Serving, ServingDep
+from server.openapi.describe import TICKETED_ERRORS, returns, returns_or_streams
 from server.settings.settings import default_name
 
 
@@ -39,11 +39,10 @@ class ChatController(Controller):
         responses=returns_or_streams(ChatCompletion, ChatCompletionChunk, *TICKETED_ERRORS),
     )
     async def create(
-        self, data: JSONBody[ChatCompletionRequest], serving: ServingDep, ticket: TicketDep
+        self, data: JSONBody[ChatCompletionRequest], request: AnyRequest
     ) -> Response[Any]:
         """Continue a conversation."""
-        serving.check_accepting(data.model)
-        return await answer(serving, ticket, translate_chat, data, num_generations=data.n or 1)
+        return await answer(request, translate_chat, data, num_generations=data.n or 1)
 
 
 class CompletionController(Controller):
@@ -51,13 +50,10 @@ class CompletionController(Controller):
     tags = ("Completions",)
 
     @post(status_code=200, responses=returns_or_streams(Completion, Completion, *TICKETED_ERRORS))
-    async def create(
-        self, data: JSONBody[CompletionRequest], serving: ServingDep, ticket: TicketDep
-    ) -> Response[Any]:
+    async def create(self, data: JSONBody[CompletionRequest], request: AnyRequest) -> Response[Any]:
         """Continue a text, or score it."""
-        serving.check_accepting(data.model)
         count = num_generations(data)
-        return await answer(serving, ticket, translate_completion, data, num_generations=count)
+        return await answer(request, translate_completion, data, num_generations=count)
 
 
 class GenerateController(Controller):
@@ -70,12 +66,9 @@ class GenerateController(Controller):
             GenerateResponse, None, 400, 408, 413, 415, 429, 500, 503, 504
         ),
     )
-    async def create(
-        self, data: JSONBody[GenerateRequest], serving: ServingDep, ticket: TicketDep
-    ) -> Response[Any]:
+    async def create(self, data: JSONBody[GenerateRequest], request: AnyRequest) -> Response[Any]:
         """Continue a text. Tokens are sampled unless ``do_sample`` is false."""
-        serving.check_accepting()
-        return await answer(serving, ticket, translate_generate, data)
+        return await answer(request, translate_generate, data)
 
 
 class ModelController(Controller):
@@ -97,7 +90,7 @@ class ModelController(Controller):
 
 
 def _model(serving: Serving, name: str) -> Model:
-    serving.check_accepting()
+    serving.bridge.check_accepting()
     model = serving.model
     return Model(
         id=name,
@@ -118,13 +111,10 @@ class TokenController(Controller):
         responses=returns(TokenizeResponse, *TICKETED_ERRORS),
     )
     async def tokenize(
-        self, data: JSONBody[TokenizeRequest], serving: ServingDep, ticket: TicketDep
+        self, data: JSONBody[TokenizeRequest], request: AnyRequest
     ) -> Response[bytes]:
         """Token ids of a text, or of a conversation as the chat template renders it."""
-        serving.check_accepting(data.model)
-        body = await serving.pools.tokens.run(ticket.turn(), tokenize, data, serving.model)
-        ticket.rendered(len(body))
-        return Response(body, media_type=MediaType.JSON)
+        return await answer_in_worker(request, tokenize, data)
 
     @post(
         ["/detokenize", "/v1/detokenize"],
@@ -132,13 +122,10 @@ class TokenController(Controller):
         responses=returns(DetokenizeResponse, *TICKETED_ERRORS),
     )
     async def detokenize(
-        self, data: JSONBody[DetokenizeRequest], serving: ServingDep, ticket: TicketDep
+        self, data: JSONBody[DetokenizeRequest], request: AnyRequest
     ) -> Response[bytes]:
         """Text of token ids, special tokens included."""
-        serving.check_accepting(data.model)
-        body = await serving.pools.tokens.run(ticket.turn(), detokenize, data, serving.model)
-        ticket.rendered(len(body))
-        return Response(body, media_type=MediaType.JSON)
+        return await answer_in_worker(request, detokenize, data)
 
 
 ROUTES: tuple[type[Controller], ...] = (

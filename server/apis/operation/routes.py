@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
-from litestar import Controller, Request, Response, get
-from litestar.di import NamedDependency
+from litestar import Controller, Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, QueryParameter
 from litestar.types import AnyCallable
@@ -17,9 +16,9 @@ from schemas.records import RequestList, RequestRecord
 from schemas.stats import ServerStats
 from server.apis.operation.health import liveness, readiness, statistics
 from server.apis.operation.metrics import MetricValues, read_all
-from server.generation.serving import Serving
+from server.generation.serving import AnyRequest, ServingDep
 from server.http.errors import APIError
-from server.openapi.responses import described, returns
+from server.openapi.describe import described, returns
 from server.tenants.tenant import tenant_of
 
 
@@ -37,22 +36,22 @@ class HealthController(Controller):
     tags = ("Operation",)
 
     @_probe(["/health", "/v1/health"], "The server is loading, draining or failed.")
-    def health(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
+    def health(self, serving: ServingDep) -> Response[HealthResponse]:
         """200 if the server accepts new work, else 503."""
         return _probed(HealthResponse(status=serving.bridge.state.value))
 
     @_probe("/livez", "The process should be restarted.")
-    def livez(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
+    def livez(self, serving: ServingDep) -> Response[HealthResponse]:
         """503 if the engine has failed or hangs: restart the process. Else 200."""
         return _probed(liveness(serving.bridge))
 
     @_probe("/readyz", "The server should get no requests now.")
-    def readyz(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
+    def readyz(self, serving: ServingDep) -> Response[HealthResponse]:
         """503 if the server does not accept new work, or makes no progress. Else 200."""
         return _probed(readiness(serving.bridge))
 
     @get("/stats", sync_to_thread=False, responses=returns(ServerStats, 500))
-    def stats(self, serving: NamedDependency[Serving]) -> ServerStats:
+    def stats(self, serving: ServingDep) -> ServerStats:
         """Counters of the engine, of the event loop and of admission."""
         return statistics(serving)
 
@@ -64,7 +63,7 @@ class MetricsController(Controller):
     tags = ("Operation",)
 
     @get("/metrics", responses=returns(None, 500, description="Prometheus' text format."))
-    async def metrics(self, serving: NamedDependency[Serving]) -> Response[bytes]:
+    async def metrics(self, serving: ServingDep) -> Response[bytes]:
         """Counters, gauges and histograms for Prometheus."""
         page = await to_thread.run_sync(
             _render,
@@ -84,9 +83,6 @@ def _render(values: MetricValues, model_name: str) -> bytes:
     return render(values, model_name=model_name)
 
 
-AnyRequest = Request[Any, Any, Any]
-
-
 class RequestController(Controller):
     path = "/requests"
     tags = ("Operation",)
@@ -94,8 +90,8 @@ class RequestController(Controller):
     @get(sync_to_thread=False, responses=returns(RequestList, 400, 500))
     def latest(
         self,
+        serving: ServingDep,
         request: AnyRequest,
-        serving: NamedDependency[Serving],
         limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
     ) -> RequestList:
         """List the newest requests of this key, running ones included."""
@@ -103,7 +99,7 @@ class RequestController(Controller):
 
     @get("/{request_id:str}", sync_to_thread=False, responses=returns(RequestRecord, 404, 500))
     def retrieve(
-        self, request_id: FromPath[str], request: AnyRequest, serving: NamedDependency[Serving]
+        self, request_id: FromPath[str], serving: ServingDep, request: AnyRequest
     ) -> RequestRecord:
         """Describe a request of this key, by its response's id or its x-request-id."""
         record = serving.records.find(tenant_of(request.scope).name, request_id)

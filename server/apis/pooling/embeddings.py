@@ -1,9 +1,8 @@
-"""POST /v1/embeddings: texts to a Job, in a worker thread, and the renderer."""
+"""POST /v1/embeddings: texts to a Job, in a worker thread, and its response."""
 
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from uuid import uuid4
 
 import msgspec
@@ -12,7 +11,14 @@ import numpy as np
 from core.contract.errors import InvalidRequest
 from core.contract.info import PoolingInfo
 from schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, InputUsage
-from server.apis.pooling.job import NOTHING, VectorRenderer, Vectors, fitting, pooling_of, text_ids
+from server.apis.pooling.job import (
+    NewResponse,
+    Vectors,
+    fitting,
+    pooling_of,
+    text_ids,
+    vector_job,
+)
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.errors import invalid, unsupported, wrong_task
@@ -20,54 +26,36 @@ from server.translation.prompts import split_prompts
 from server.workers.pools import checkpoint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingRenderer(VectorRenderer):
-    """Vectors that are cut to ``size`` are normalised again if the model does."""
+def translate_embeddings(request: EmbeddingRequest, model: ServedModel) -> Job:
+    """The job of the inputs. Raises InvalidRequest."""
+    is_base64 = request.encoding_format == "base64"
 
-    model: str
-    size: int | None
-    is_normalized: bool
-    is_base64: bool
-
-    def _response(self, vectors: Vectors, usage: InputUsage) -> msgspec.Struct:
+    def new_response(vectors: Vectors, usage: InputUsage) -> EmbeddingList:
         data = [
-            Embedding(index=i, embedding=self._encoded(vector))
-            for i, vector in enumerate(self._cut(vectors))
+            Embedding(index=i, embedding=_base64(one) if is_base64 else one.tolist())
+            for i, one in enumerate(vectors)
         ]
-        return EmbeddingList(data=data, model=self.model, usage=usage)
+        return EmbeddingList(data=data, model=model.name, usage=usage)
 
-    def _cut(self, vectors: Vectors) -> Vectors:
-        """Vectors of the length that was asked for."""
-        if self.size is None or self.size >= vectors.shape[1]:
-            return vectors
-        vectors = vectors[:, : self.size]
-        if self.is_normalized:
-            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = vectors / np.maximum(norms, np.float32(1e-12))
-        return vectors
-
-    def _encoded(self, vector: Vectors) -> list[float] | str:
-        if self.is_base64:
-            return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-        numbers: list[float] = vector.tolist()
-        return numbers
+    return embedding_job(request, model, new_response, field="input")
 
 
-def translate_embeddings(
-    request: EmbeddingRequest,
-    model: ServedModel,
-    *,
-    new_renderer: type[EmbeddingRenderer] = EmbeddingRenderer,
-    field: str = "input",
+def _base64(vector: Vectors) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def embedding_job(
+    request: EmbeddingRequest, model: ServedModel, new_response: NewResponse, *, field: str
 ) -> Job:
     """Tokenize the inputs and check their lengths. Raises InvalidRequest.
 
-    ``field`` is the name of the inputs on the wire.
+    ``field`` is the name of the inputs on the wire. ``new_response`` gets vectors of the length
+    that was asked for.
     """
-    pooling = pooling_of(model)
+    pooling, dimensions = pooling_of(model), request.dimensions
     if pooling.task != "embed":
         raise wrong_task("This model scores pairs of texts; it makes no embeddings.")
-    _check_size(request.dimensions, pooling)
+    _check_size(dimensions, pooling)
     before, given = _prompt_text(request.prompt_name, pooling), request.input
     if not given or (isinstance(given, list) and ("" in given or [] in given)):
         raise InvalidRequest(f"{field} must not be empty.", param=field, code="empty_array")
@@ -84,19 +72,22 @@ def translate_embeddings(
         if not 0 <= min(ids) <= max(ids) < size:
             raise invalid(param, f"{param} must hold token ids below {size}.")
         prompts.append(ids)
-    renderer = new_renderer(
-        model=model.name,
-        size=request.dimensions,
-        is_normalized=pooling.is_normalized,
-        is_base64=request.encoding_format == "base64",
-    )
-    return Job(
-        id=f"embd-{uuid4().hex}",
-        prompts=prompts,
-        params=[NOTHING] * len(prompts),
-        priority=request.priority or 0,
-        renderer=renderer,
-    )
+
+    def response_of_cut(vectors: Vectors, usage: InputUsage) -> msgspec.Struct:
+        return new_response(_cut(vectors, dimensions, pooling), usage)
+
+    return vector_job(f"embd-{uuid4().hex}", prompts, request, model, response_of_cut)
+
+
+def _cut(vectors: Vectors, size: int | None, pooling: PoolingInfo) -> Vectors:
+    """Vectors of ``size`` numbers, normalised again if the model does."""
+    if size is None or size >= vectors.shape[1]:
+        return vectors
+    vectors = vectors[:, :size]
+    if pooling.is_normalized:
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors = vectors / np.maximum(norms, np.float32(1e-12))
+    return vectors
 
 
 def _check_size(wanted: int | None, pooling: PoolingInfo) -> None:

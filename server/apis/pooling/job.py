@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -15,7 +16,9 @@ from core.contract.messages import StepOutput
 from core.contract.params import SamplingParams
 from core.text.message_template import encode_shown, end_of_shown
 from schemas.completions import CompletionRequest
-from schemas.embeddings import InputUsage
+from schemas.embeddings import EmbeddingRequest, InputUsage
+from schemas.scores import RerankRequest, ScoreRequest
+from server.generation.job import Job, NewGrammars
 from server.generation.model import ServedModel
 from server.http.errors import invalid, wrong_task
 from server.rendering.base import Renderer
@@ -24,8 +27,8 @@ from server.translation.prompts import empty_truncation
 
 Vectors = npt.NDArray[np.float32]
 
-NOTHING = SamplingParams(max_tokens=0)
-"""The parameters of a prompt to which nothing is generated."""
+NewResponse: TypeAlias = Callable[[Vectors, InputUsage], msgspec.Struct]
+"""Makes the response of vectors [num_prompts, size]."""
 
 
 def pooling_of(model: ServedModel) -> PoolingInfo:
@@ -94,8 +97,11 @@ def fitting(
     return ids[: kept - num_last] + ids[len(ids) - num_last :]
 
 
+@dataclass(frozen=True, slots=True)
 class VectorRenderer(Renderer):
-    """Base of renderers of vectors and scores, which are never streamed."""
+    """Renders vectors and scores, which are never streamed."""
+
+    new_response: NewResponse
 
     def weight(self, _index: int, output: StepOutput) -> int:
         return 2 + len(output.vector) // 32
@@ -107,8 +113,24 @@ class VectorRenderer(Renderer):
         num_tokens = sum(output.num_prompt_tokens for output in outputs)
         usage = InputUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)
         vectors = np.stack([np.frombuffer(output.vector, dtype="<f4") for output in outputs])
-        return msgspec.json.encode(self._response(vectors, usage))
+        return msgspec.json.encode(self.new_response(vectors, usage))
 
-    @abstractmethod
-    def _response(self, vectors: Vectors, usage: InputUsage) -> msgspec.Struct:
-        """The response of vectors [num_inputs, size]."""
+
+def vector_job(
+    id_: str,
+    prompts: Sequence[Sequence[int]],
+    request: EmbeddingRequest | RerankRequest | ScoreRequest,
+    model: ServedModel,
+    new_response: NewResponse,
+    second_text_starts: Sequence[int] = (),
+) -> Job:
+    """The job of prompts to which nothing is generated."""
+    return Job(
+        id=id_,
+        prompts=prompts,
+        params=[SamplingParams(max_tokens=0)] * len(prompts),
+        priority=request.priority or 0,
+        renderer=VectorRenderer(new_response),
+        new_grammars=NewGrammars(model.grammar_compiler),
+        second_text_starts=second_text_starts,
+    )

@@ -1,4 +1,4 @@
-"""POST /v1/rerank and /v1/score: pairs of texts to a Job, in a worker thread, and the renderers.
+"""POST /v1/rerank and /v1/score: pairs of texts to a Job, in a worker thread, and their responses.
 
 A cross-encoder reads both texts of a pair together. With an embedding model the score is the
 cosine of the angle between the two vectors.
@@ -7,8 +7,7 @@ cosine of the angle between the two vectors.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 from uuid import uuid4
@@ -23,71 +22,17 @@ from schemas.embeddings import InputUsage
 from schemas.limits import MAX_PROMPTS
 from schemas.scores import RankedDocument, Ranking, RerankRequest, Score, ScoreList, ScoreRequest
 from server.apis.pooling.job import (
-    NOTHING,
-    VectorRenderer,
     Vectors,
     checked_size,
     fitting,
     pooling_of,
     text_ids,
+    vector_job,
 )
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.errors import invalid, unsupported
 from server.workers.pools import checkpoint
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairRenderer(VectorRenderer):
-    """Base of renderers of scores.
-
-    ``num_first`` is None for a cross-encoder. Vectors of an embedding model are those of
-    ``_single_texts``: ``num_first`` first texts, one for all of the others or one for each.
-    """
-
-    id: str
-    model: str
-    num_first: int | None
-
-    def scores(self, vectors: Vectors) -> list[float]:
-        """A score for each pair, of vectors [num_prompts, size]."""
-        if self.num_first is None:
-            found = vectors[:, 0]
-        else:
-            unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-            found = (unit[: self.num_first] * unit[self.num_first :]).sum(axis=1)
-        scores: list[float] = found.tolist()
-        return scores
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankingRenderer(PairRenderer):
-    """Shows the ``top_n`` best of ``documents``, with their texts or without."""
-
-    documents: Sequence[str]
-    top_n: int
-    shows_documents: bool
-
-    def _response(self, vectors: Vectors, usage: InputUsage) -> Ranking:
-        scores = self.scores(vectors)
-        best = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.top_n]
-        results = [
-            RankedDocument(
-                index=i,
-                relevance_score=scores[i],
-                document={"text": self.documents[i]} if self.shows_documents else UNSET,
-            )
-            for i in best
-        ]
-        return Ranking(id=self.id, model=self.model, results=results, usage=usage)
-
-
-class ScoreRenderer(PairRenderer):
-    def _response(self, vectors: Vectors, usage: InputUsage) -> ScoreList:
-        data = [Score(index=i, score=score) for i, score in enumerate(self.scores(vectors))]
-        return ScoreList(
-            id=self.id, created=int(time.time()), model=self.model, data=data, usage=usage
-        )
 
 
 class GivenTexts(NamedTuple):
@@ -103,23 +48,29 @@ class GivenTexts(NamedTuple):
 
 def translate_rerank(request: RerankRequest, model: ServedModel) -> Job:
     """One pair for each document. Raises InvalidRequest."""
-    pooling = pooling_of(model)
     documents = [one if isinstance(one, str) else one.text for one in request.documents]
-    renderer = RankingRenderer(
-        id=f"rerank-{uuid4().hex}",
-        model=model.name,
-        num_first=1 if pooling.task == "embed" else None,
-        documents=documents,
-        top_n=request.top_n or len(documents),
-        shows_documents=request.return_documents is not False,
-    )
+    top_n, shows_documents = request.top_n, request.return_documents is not False
+    id_ = f"rerank-{uuid4().hex}"
+
+    def new_response(scores: list[float], usage: InputUsage) -> Ranking:
+        best = sorted(range(len(scores)), key=lambda i: -scores[i])[: top_n or len(scores)]
+        results = [
+            RankedDocument(
+                index=i,
+                relevance_score=scores[i],
+                document={"text": documents[i]} if shows_documents else UNSET,
+            )
+            for i in best
+        ]
+        return Ranking(id=id_, model=model.name, results=results, usage=usage)
+
     query = GivenTexts("query", [request.query])
-    return _job(query, GivenTexts("documents", documents), request, model, renderer)
+    return _job(id_, query, GivenTexts("documents", documents), request, model, new_response)
 
 
 def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
     """One pair for each score. Raises InvalidRequest."""
-    pooling = pooling_of(model)
+    pooling_of(model)
     first = [request.text_1] if isinstance(request.text_1, str) else request.text_1
     second = [request.text_2] if isinstance(request.text_2, str) else request.text_2
     if len(first) not in (1, len(second)):
@@ -127,18 +78,26 @@ def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
             "text_1",
             f"text_1 has {len(first)} texts and text_2 {len(second)}: it must be one, or as many.",
         )
-    num_first = len(first) if pooling.task == "embed" else None
-    renderer = ScoreRenderer(id=f"score-{uuid4().hex}", model=model.name, num_first=num_first)
-    return _job(GivenTexts("text_1", first), GivenTexts("text_2", second), request, model, renderer)
+    id_ = f"score-{uuid4().hex}"
+
+    def new_response(scores: list[float], usage: InputUsage) -> ScoreList:
+        data = [Score(index=i, score=score) for i, score in enumerate(scores)]
+        created = int(time.time())
+        return ScoreList(id=id_, created=created, model=model.name, data=data, usage=usage)
+
+    given = GivenTexts("text_1", first), GivenTexts("text_2", second)
+    return _job(id_, *given, request, model, new_response)
 
 
 def _job(
+    id_: str,
     first: GivenTexts,
     second: GivenTexts,
     request: RerankRequest | ScoreRequest,
     model: ServedModel,
-    renderer: PairRenderer,
+    new_response: Callable[[list[float], InputUsage], Ranking | ScoreList],
 ) -> Job:
+    """The job of the pairs. ``new_response`` gets a score for each."""
     pooling, truncate = pooling_of(model), request.truncate_prompt_tokens
     instruction = _instruction(request, pooling)
     starts: list[int] = []
@@ -146,14 +105,27 @@ def _job(
         prompts = _single_texts(first, second, model, truncate)
     else:
         prompts, starts = _pairs(first, second, model, truncate, instruction)
-    return Job(
-        id=renderer.id,
-        prompts=prompts,
-        params=[NOTHING] * len(prompts),
-        priority=request.priority or 0,
-        renderer=renderer,
-        second_text_starts=starts,
-    )
+    num_first = len(first.texts) if pooling.task == "embed" else None
+
+    def response_of_scores(vectors: Vectors, usage: InputUsage) -> Ranking | ScoreList:
+        return new_response(_scores(vectors, num_first), usage)
+
+    return vector_job(id_, prompts, request, model, response_of_scores, starts)
+
+
+def _scores(vectors: Vectors, num_first: int | None) -> list[float]:
+    """A score for each pair, of vectors [num_prompts, size].
+
+    ``num_first`` is None for a cross-encoder. Vectors of an embedding model are those of
+    ``_single_texts``: ``num_first`` first texts, one for all of the others or one for each.
+    """
+    if num_first is None:
+        found = vectors[:, 0]
+    else:
+        unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        found = (unit[:num_first] * unit[num_first:]).sum(axis=1)
+    scores: list[float] = found.tolist()
+    return scores
 
 
 def _instruction(request: RerankRequest | ScoreRequest, pooling: PoolingInfo) -> str:

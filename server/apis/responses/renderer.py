@@ -21,8 +21,15 @@ from server.apis.responses.output import Names, Output
 from server.generation.model import ServedModel
 from server.http.errors import stream_error
 from server.rendering import sse
-from server.rendering.base import AnswerHead, Envelope, Renderer, UsageCounter, weight_of
-from server.rendering.deltas import ChatOptions, ChoiceDeltas
+from server.rendering.base import (
+    AnswerHead,
+    ChatOptions,
+    ChoiceDeltas,
+    Envelope,
+    Renderer,
+    UsageCounter,
+    weight_of,
+)
 from server.rendering.logprobs import chat_logprobs, token_names
 
 ECHO_SPEED = 500

@@ -67,8 +67,7 @@ def translate_response(request: ResponsesRequest, model: ServedModel, shelf: She
     path_of = partial(client_path, messages=conversation.paths, tools=tools.paths)
     with named_by_client(path_of):
         job = fitting_job(new_job, chat) if request.truncation == "auto" else new_job(chat)
-    if job.new_grammars is not None:
-        job.new_grammars.rename_params(path_of)
+    job.new_grammars.rename_params(path_of)
     return job
 
 

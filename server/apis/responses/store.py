@@ -113,16 +113,6 @@ class ResponseStore:
             why = "This server keeps no responses: send the whole conversation."
         return f"{what} with id '{id_[:64]}' not found. {why}"
 
-    def check(self) -> None:
-        """Fail unless there are exactly the items of the responses that are kept."""
-        with self._lock:
-            self._responses.check()
-            assert set(self._items) == {
-                (tenant, item_id)
-                for tenant, response in self._responses.all()
-                for item_id in response.output_ids
-            }
-
     def _forget_items(self, tenant: str, response: StoredResponse) -> None:
         for item_id in response.output_ids:
             del self._items[tenant, item_id]

@@ -239,7 +239,6 @@ def _private_server(model: str | None, flags: tuple[str, ...]) -> Iterator[str]:
                     process.wait(STOP_TIMEOUT)
                 except subprocess.TimeoutExpired:
                     process.kill()
-                    process.wait()
 
 
 def _end_with_parent() -> None:

@@ -89,14 +89,11 @@ def examine(settings: DoctorSettings) -> Iterator[Finding]:
 
 
 def _show(finding: Finding) -> None:
-    if sys.stdout.isatty():
-        from rich.console import Console  # noqa: PLC0415 - only for a terminal
-        from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415 - the flags are parsed without it
+    from rich.text import Text  # noqa: PLC0415
 
-        state = Text(f"{finding.state:<9}", style=_STYLES[finding.state])
-        Console(highlight=False).print(state + f"{finding.name:<13}{finding.text}", soft_wrap=True)
-    else:
-        print(f"{finding.state:<9}{finding.name:<13}{finding.text}")
+    state = Text(f"{finding.state:<9}", style=_STYLES[finding.state])  # plain text in a pipe
+    Console(highlight=False).print(state + f"{finding.name:<13}{finding.text}", soft_wrap=True)
     for line in (finding.advice, *finding.details):
         if line:
             print(f"{'':<22}{line}")

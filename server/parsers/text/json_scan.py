@@ -6,14 +6,12 @@ import json
 import re
 from enum import Enum, auto
 
-MAX_DEPTH = 256
-"""Deeper nesting is malformed: the JSON readers of clients recurse."""
+MAX_DEPTH = 256  # deeper nesting is malformed: the JSON readers of clients recurse
 
 _DIGITS = "0123456789"
 _HEX = "0123456789abcdefABCDEF"
 _CLOSERS = "}]"
-_END = "end"
-"""In place of a next state: the value ends with this character."""
+_END = "end"  # in place of a next state: the value ends with this character
 
 
 def _edges(**targets: str) -> dict[str, str]:

@@ -1,16 +1,22 @@
-"""JsonCallParser: base of the families that write a call as ``{"name": …, "arguments": {…}}``."""
+"""JsonCallParser: base of the families that write a call as ``{"name": …, "arguments": {…}}``.
+
+HermesParser, GenericParser, Llama3JsonParser: those that differ in their tags only.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from core.contract.grammar import CallMarkup
 from server.parsers.text.json_scan import JsonScanner, Scan
 from server.parsers.text.reader import Malformed, Steps, after_blanks, unit_meaning
 from server.parsers.tool.parser import CallParser
 
 _ARGUMENTS = ("arguments", "parameters")
 _OTHERS = frozenset({"type", "id"})
+_CALL, _CALL_END = "<tool_call>", "</tool_call>"
+_PYTHON_TAGS, _PYTHON_END = ("<|python_tag|>", "<|python_start|>"), "<|python_end|>"
 
 
 @dataclass(slots=True)
@@ -137,3 +143,59 @@ class JsonCallParser(CallParser):
         if not self._is_open:
             self._begin(call.name)
         self._report(arguments)
+
+
+class HermesParser(JsonCallParser):
+    r"""``<tool_call>\n{"name": "f", "arguments": {…}}\n</tool_call>``, one pair of tags a call.
+
+    Hermes, Qwen 2.5, Qwen 3 and the built-in model write it.
+    """
+
+    name = "hermes"
+    signs: ClassVar[tuple[tuple[str, ...], ...]] = ((_CALL,),)
+    foreign = ("<parameter=", "<arg_key>")  # Qwen 3 Coder, GLM
+    begin_tags = (_CALL,)
+    end_tags = (_CALL_END,)
+    openings: ClassVar[tuple[str, ...]] = (_CALL,)
+    markers = (_CALL, _CALL_END)
+    markup = CallMarkup(
+        trigger=_CALL,
+        before=_CALL + '\n{"name": "{name}", "arguments": ',
+        after="}\n" + _CALL_END,
+        between="\n",
+    )
+
+
+class GenericParser(HermesParser):
+    """For models whose chat template shows no tools: the same, or bare.
+
+    ``server.translation.messages`` asks for it in the prompt. A model that was not trained on it
+    may forget the tags.
+    """
+
+    name = "generic"
+    signs = ()  # it is no template's own form
+    openings = (_CALL, "{")
+    is_bare = True
+
+
+class Llama3JsonParser(JsonCallParser):
+    """``{"name": "f", "parameters": {…}}``, perhaps after ``<|python_tag|>``; ``;`` separates.
+
+    Llama 3.1 and later write it.
+    """
+
+    name = "llama3_json"
+    signs = (('"name": function name, "parameters"',), ("<|python_tag|>", '"parameters"'))
+    begin_tags = _PYTHON_TAGS
+    end_tags = (";", _PYTHON_END)
+    is_bare = True
+    openings = (*_PYTHON_TAGS, "{")
+    markers = (*_PYTHON_TAGS, _PYTHON_END)
+    markup = CallMarkup(
+        trigger='{"name": "',
+        before='{"name": "{name}", "parameters": ',
+        after="}",
+        between="; ",
+        only_at_start=True,
+    )

@@ -42,18 +42,15 @@ class CallParser(ABC):
     the others are dropped.
     """
 
-    name: ClassVar[str]
-    """Name of the family, as in ``--tool-call-parser``."""
+    name: ClassVar[str]  # name of the family, as in ``--tool-call-parser``
     signs: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """What chat templates of the family contain: all texts of one of these."""
     foreign: ClassVar[tuple[str, ...]] = ()
     """What chat templates contain that have the signs, but are of another family."""
-    markup: ClassVar[CallMarkup]
-    """How the family writes calls."""
+    markup: ClassVar[CallMarkup]  # how the family writes calls
     other_markup: ClassVar[tuple[str, CallMarkup] | None] = None
     """How it writes calls if the chat template contains this text."""
-    openings: ClassVar[tuple[str, ...]]
-    """What a call may begin with."""
+    openings: ClassVar[tuple[str, ...]]  # what a call may begin with
     markers: ClassVar[tuple[str, ...]]
     """Markup that tokenizers hold as special tokens: the parser's text must include them."""
 
@@ -72,8 +69,7 @@ class CallParser(ABC):
         self._deltas: list[Delta] = []
         self._held = ""
         self._has_content = False
-        self._is_open = False
-        """Whether a call has begun and not ended."""
+        self._is_open = False  # whether a call has begun and not ended
         self._steps = self._run()
         next(self._steps)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from server.client.address import Address, parse_url
+from server.client.answer import Address, parse_url
 from server.settings.types import size
 
 PORT, SOCKET = "{port}", "{socket}"
@@ -33,8 +33,7 @@ class RoutedModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     serve: list[str] | None = None
     command: list[str] | None = None
     url: str | list[str] | None = None
-    model: str | None = None
-    """Its name there, if it is another one."""
+    model: str | None = None  # its name there, if it is another one
     aliases: list[str] = []
     api_key_env: str | None = None
     """Environment variable that holds the key of the servers."""
@@ -44,8 +43,7 @@ class RoutedModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Seconds without a request until it is unloaded; 0: never. None: RouteConfig's."""
     preload: bool = False
     env: dict[str, str] = {}
-    health: str | None = None
-    """Path that answers 200 when the server takes requests."""
+    health: str | None = None  # path that answers 200 when the server takes requests
 
     @property
     def is_started(self) -> bool:
@@ -78,8 +76,7 @@ class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The whole file. Times are seconds."""
 
     models: dict[str, RoutedModelConfig]
-    default: str | None = None
-    """The model of requests that name none."""
+    default: str | None = None  # the model of requests that name none
     max_loaded: int | None = None
     """Processes at once. None: as many as there are models."""
     memory: str | None = None
@@ -87,13 +84,10 @@ class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keep_alive: float = 0.0
     min_loaded: float = 2.0
     """A busy model is not unloaded for another one before it was loaded so long."""
-    max_waiting: int = 256
-    """Requests that may wait for models."""
-    wait_timeout: float = 300.0
-    """A request waits so long for its model."""
+    max_waiting: int = 256  # requests that may wait for models
+    wait_timeout: float = 300.0  # a request waits so long for its model
     load_timeout: float = 600.0
-    stop_timeout: float = 10.0
-    """From SIGTERM of a process to SIGKILL."""
+    stop_timeout: float = 10.0  # from SIGTERM of a process to SIGKILL
     connect_timeout: float = 5.0
     answer_timeout: float = 600.0
     """A server may be silent so long: before its answer, and in the middle of it. 0: for ever."""

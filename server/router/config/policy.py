@@ -25,18 +25,15 @@ class ModelSlot:
 
     name: str
     memory: int = 0
-    keep_alive: float = math.inf
-    """Seconds without a request after which it is unloaded."""
+    keep_alive: float = math.inf  # seconds without a request after which it is unloaded
     state: ModelState = ModelState.UNLOADED
-    num_inside: int = 0
-    """Requests that the process has."""
+    num_inside: int = 0  # requests that the process has
     num_waiting: int = 0
     wanted_since: float | None = None
     """Since when it should be loaded. None: nobody wants it."""
     last_used: float = 0.0
     ready_since: float = 0.0
-    retry_at: float = 0.0
-    """It has failed to load and is not tried again before."""
+    retry_at: float = 0.0  # it has failed to load and is not tried again before
     displaced: list[ModelSlot] = field(default_factory=list)
     """What was unloaded for it, until it is ready."""
 
@@ -60,8 +57,7 @@ class MemoryBudget:
         return len(slots) <= self.max_loaded and sum(s.memory for s in slots) <= self.memory
 
 
-Plan = list[tuple[ModelState, ModelSlot]]
-"""Which state each of these slots is to get."""
+Plan = list[tuple[ModelState, ModelSlot]]  # which state each of these slots is to get
 
 
 def plan(slots: Sequence[ModelSlot], room: MemoryBudget, now: float) -> Plan:

@@ -36,8 +36,7 @@ _SHARED = {
 class RouteSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a router. ``server`` is its front: of it, no model is loaded."""
 
-    config: str
-    """Path of the file of ``server.router.config.config``."""
+    config: str  # path of the file of ``server.router.config.config``
     server: Settings
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from benchmarks.fleet.policies import BoundedHash, LeastLoaded, place, policy_of
-from server.client.address import Address
+from server.client.answer import Address
 from server.router.upstream import LOAD_BOUND, Upstream, choose
 
 

@@ -19,7 +19,6 @@ from core.executors.compiled import CompiledExecutor
 from core.executors.layer_calls import CallBuilder
 from core.executors.plain import PlainExecutor, attention_layers
 from core.executors.plain_weights import read_weights
-from core.executors.supported import check_supported
 from core.gguf.alike import alike
 from core.gguf.blocks import BF16, F16, F32, IQ4_NL, Q4_0, Q4_1, Q8_0, BlockMatrix, BlockType
 from core.gguf.describe import describe_file
@@ -73,7 +72,8 @@ def compiled(path: Path, dtype: torch.dtype | None = None) -> Run:
     _, spec, names = describe_file(file, MAX_LEN)
     reader = RoleReader(GgufTensors(file, dtype), spec, names)
     calls = CallBuilder(spec, reader, Packer(KERNELS, Format.FLOAT32)).build()
-    executor = CompiledExecutor(KERNELS, spec, calls)
+    executor = CompiledExecutor(KERNELS, calls, lambda n: describe_file(file, n)[1])
+    executor.fix_length(MAX_LEN)
     backend = PagedCPUBackend(storage_of(executor.layers, len(PROMPTS)), executor.layers)
     executor.attach(backend)
     return Run(executor, backend)
@@ -91,14 +91,6 @@ def worst(run: Run, logits: list[torch.Tensor]) -> float:
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
 
 
-def check_compiled(path: Path) -> None:
-    """Skip what the kernels do not compute."""
-    try:
-        check_supported(describe_file(GgufFile.open(path), MAX_LEN)[1])
-    except Undescribed as error:
-        pytest.skip(str(error))
-
-
 @pytest.mark.parametrize("family", MODELS)
 def test_a_file_computes_the_logits_of_transformers(tmp_path: Path, family: str) -> None:
     path = write_tiny(tmp_path / "m.gguf", family)
@@ -109,7 +101,6 @@ def test_a_file_computes_the_logits_of_transformers(tmp_path: Path, family: str)
 @pytest.mark.parametrize("family", MODELS)
 def test_the_compiled_executor_computes_the_same(tmp_path: Path, family: str) -> None:
     path = write_tiny(tmp_path / "m.gguf", family)
-    check_compiled(path)
     assert worst(compiled(path), expected(tiny_model(family))) < EXACT
 
 
@@ -127,7 +118,6 @@ def test_matrices_are_packed_from_their_blocks(tmp_path: Path, family: str) -> N
     """The kernels round activations, so logits are near those of the values."""
     values, tensors = values_of_file(family), in_blocks(tensors_of_file(family))
     path = write_gguf(tmp_path / "m.gguf", values, tensors)
-    check_compiled(path)
     found, exact = compiled(path).whole(PROMPTS), plain(path).whole(PROMPTS)
     for a, b in zip(found, exact, strict=True):
         assert float((a - b).norm() / b.norm()) < (0.5 if family in MIXTURES else 0.05)

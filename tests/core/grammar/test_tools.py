@@ -20,7 +20,7 @@ from core.contract.grammar import (
     tool_calls,
     tool_calls_in_text,
 )
-from server.parsers.tool import tool_parser
+from server.parsers.tool import TOOL_PARSERS
 from tests.support.constrained import Decoder
 
 CITY = {
@@ -32,7 +32,7 @@ CITY = {
 TOOLS = [ToolSpec("get_weather", CITY), ToolSpec("get_weather_now"), ToolSpec("stop", None)]
 
 HERMES, LLAMA, MISTRAL, XML, PYTHONIC = (
-    tool_parser(family).markup
+    TOOL_PARSERS[family].markup
     for family in ("hermes", "llama3_json", "mistral", "qwen3_coder", "pythonic")
 )
 SPECIAL = CallMarkup(

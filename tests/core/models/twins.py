@@ -19,7 +19,7 @@ from core.executors.compiled import CompiledExecutor
 from core.executors.layer_calls import CallBuilder
 from core.executors.plain import PlainExecutor, attention_layers
 from core.executors.plain_weights import Weights, read_weights
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.linear import Format
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
@@ -74,11 +74,15 @@ class Twin:
         """The same of the compiled executor. Raises Undescribed for what it does not compute."""
         reader = RoleReader(self.tensors(), self.spec, self.names)
         calls = CallBuilder(self.spec, reader, Packer(kernels, Format.FLOAT32)).build()
-        executor = CompiledExecutor(kernels, self.spec, calls)
+        executor = CompiledExecutor(kernels, calls, self.spec_of)
+        executor.fix_length(self.case.max_model_len)
         storage = storage_of(executor.layers, len(self.prompts))
         backend = PagedCPUBackend(storage, executor.layers)
         executor.attach(backend)
         return self.difference(Run(executor, backend), in_chunks)
+
+    def spec_of(self, max_model_len: int) -> DecoderSpec:
+        return describe(self.values, max_model_len)[0]
 
     def difference(self, run: Run, in_chunks: bool) -> float:
         computed = run.in_chunks(self.prompts) if in_chunks else run.whole(self.prompts)

@@ -3,7 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.errors import InvalidRequest, QueueFull
-from server.admission.budget import MAX_RETRY_AFTER, MIN_RETRY_AFTER, RESERVE_SHARE, Budget
+from server.admission.budget import (
+    MAX_RETRY_AFTER,
+    MIN_RETRY_AFTER,
+    RESERVE_SHARE,
+    Budget,
+    HeldBody,
+)
+from server.http.errors import APIError
 from tests.support.clock import Clock
 
 
@@ -132,3 +139,17 @@ def test_never_more_than_limit_and_reserve_and_nothing_is_lost(limit, moves):
         budget.give_back(*holding)
     assert budget.held == 0
     budget.take("a", limit)
+
+
+def test_a_body_holds_its_part_until_it_is_released():
+    budget = make(100)
+    body = HeldBody(budget, "a", most=10)
+    body.take(6)
+    with pytest.raises(APIError, match="large"):
+        body.take(5)
+    body.take(4)
+    body.data = b"x" * 10
+    assert budget.held == 10
+    body.release()
+    body.release()
+    assert (budget.held, body.data) == (0, b"")

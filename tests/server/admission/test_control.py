@@ -10,11 +10,11 @@ import anyio.lowlevel
 import pytest
 from uvicorn.server import ServerState
 
-from server.app.draining import server_config
 from server.bridge.bridge import BridgeState
 from server.http.apis import table
 from server.net.endpoint import open_endpoint
 from server.net.refusal import BUSY_KEY
+from server.process.draining import server_config
 from server.settings.settings import Settings
 from server.settings.types import Rates
 from server.workers.pools import BEGINS

@@ -2,6 +2,7 @@ import pytest
 
 from core.contract.errors import InvalidRequest, QueueFull
 from server.admission.admission import Admission, Ticket
+from server.settings.settings import Settings
 from server.tenants.tenant import Tenant
 
 LIMITS = {
@@ -30,7 +31,10 @@ class Stream:
 
 @pytest.fixture
 def admission():
-    return Admission(**LIMITS)
+    admission = Admission(Settings())
+    for name, limit in LIMITS.items():
+        getattr(admission, name).limit = limit
+    return admission
 
 
 def held(admission):

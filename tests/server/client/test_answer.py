@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.client.address import Address
-from server.client.answer import NotSent, ServerAnswer, ServerFailed, Silent
+from server.client.answer import Address, NotSent, ServerAnswer, ServerFailed, Silent
 
 pytestmark = pytest.mark.anyio
 

@@ -16,6 +16,7 @@ def job(num_choices=1, **params):
         is_streamed=False,
         stream_interval=1,
         renderer=None,
+        new_grammars=None,
         priority=3,
     )
 

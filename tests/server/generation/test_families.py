@@ -58,8 +58,8 @@ def test_the_operator_s_choice_overrides_detection():
 @pytest.mark.parametrize("name", tool.TOOL_PARSERS)
 def test_markup_and_parser_belong_together(name):
     found = families(HERMES, tool_call_parser=name)
-    assert found.call_parser is tool.tool_parser(name)
-    assert found.markup == tool.tool_parser(name).markup_for(HERMES)
+    assert found.call_parser is tool.TOOL_PARSERS[name]
+    assert found.markup == tool.TOOL_PARSERS[name].markup_for(HERMES)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_whether_system_turns_are_shown(template, takes):
 
 def test_without_a_family_calls_use_the_fallback():
     found = families(PLAIN, tool_call_parser="none")
-    assert found.call_parser is tool.tool_parser(FALLBACK_TOOLS)
-    assert found.markup == tool.tool_parser(FALLBACK_TOOLS).markup
+    assert found.call_parser is tool.TOOL_PARSERS[FALLBACK_TOOLS]
+    assert found.markup == tool.TOOL_PARSERS[FALLBACK_TOOLS].markup
 
 
 def test_thinking_tags():

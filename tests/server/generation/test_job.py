@@ -1,6 +1,6 @@
 from core.contract.params import SamplingParams
 from server.apis.openai.completions import TextRenderer
-from server.generation.job import Job
+from server.generation.job import Job, NewGrammars
 from server.tenants.tenant import Tenant
 
 TENANT = Tenant("t")
@@ -26,6 +26,7 @@ def requests(
         cache_salt=salt,
         priority=priority,
         renderer=TextRenderer(""),
+        new_grammars=NewGrammars(None),
     )
     requests = job.requests(tenant)
     assert len(requests) == len(prompts) * num_choices

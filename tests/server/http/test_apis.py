@@ -7,7 +7,7 @@ from server.app.routes import CONTROLLERS, DEPENDENCIES
 from server.http import apis
 from server.http.apis import api_at, openai_shape, path_at, table
 from server.http.paths import full_path
-from server.openapi.responses import StreamedSpec
+from server.openapi.describe import StreamedSpec
 
 
 @pytest.fixture(scope="module")

@@ -148,7 +148,7 @@ async def test_a_client_that_sends_and_shuts_down_is_served(listen, soon):
 
 
 async def test_without_descriptors_it_tries_again(listen, soon, monkeypatch, caplog):
-    monkeypatch.setattr(module, "PAUSE_WITHOUT_DESCRIPTORS", 0.01)
+    monkeypatch.setattr(module, "PAUSE", 0.01)
     listener = Exhausted(fileno=listen_tcp("127.0.0.1", 0).detach())
     _, address, _ = listen(listener=listener)
     start = anyio.current_time()

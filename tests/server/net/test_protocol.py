@@ -564,7 +564,7 @@ async def test_one_that_is_refused_may_read_why(connect, loop, limit):
 
 
 async def test_a_full_server_is_no_fault_of_the_client():
-    body = refusal.closing_response(refusal.BUSY()).partition(b"\r\n\r\n")[2]
+    body = refusal.closing_response(refusal.busy()).partition(b"\r\n\r\n")[2]
     assert json.loads(body)["error"]["type"] == "service_unavailable_error"
 
 

@@ -23,7 +23,7 @@ def test_phases_follow_one_another(trace, clock):
     clock.now += 2
     trace.enter("waiting")
     clock.now += 4
-    trace.works()
+    trace.enter("worker")
     clock.now += 8
     trace.enter("waiting")
     clock.now += 16

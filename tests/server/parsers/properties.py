@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from schemas.tools import FunctionDefinition
 from server.parsers.base import CallArguments, CallBegin, Content, fold
-from server.parsers.tool import tool_parser
+from server.parsers.tool import TOOL_PARSERS
 
 TOOLS = [
     FunctionDefinition(
@@ -47,7 +47,7 @@ def plain(text):
 
 def calls_parser(family, **options):
     numbers = itertools.count()
-    return tool_parser(family)(TOOLS, new_id=lambda: f"call_{next(numbers)}", **options)
+    return TOOL_PARSERS[family](TOOLS, new_id=lambda: f"call_{next(numbers)}", **options)
 
 
 def deltas_of(parser, pieces):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.parsers.tool import TOOL_PARSERS, tool_parser
+from server.parsers.tool import TOOL_PARSERS
 from tests.server.parsers import properties
 from tests.support.each import each
 
@@ -28,7 +28,7 @@ OWN = {
 @given(data=st.data())
 @settings(max_examples=50, deadline=None)
 def test_any_text_is_parsed_alike_however_it_is_cut(family, data):
-    fragments = COMMON + 3 * [*OWN.get(family, []), *tool_parser(family).markers]
+    fragments = COMMON + 3 * [*OWN.get(family, []), *TOOL_PARSERS[family].markers]
     pieces = data.draw(st.lists(st.sampled_from(fragments), max_size=14))
     text = "".join(pieces)
 

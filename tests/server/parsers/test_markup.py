@@ -7,7 +7,7 @@ import pytest
 
 from core.contract.grammar import ToolSpec, after, tool_calls, tool_calls_in_text
 from core.text.tokenizer import Tokenizer
-from server.parsers.tool import TOOL_PARSERS, tool_parser
+from server.parsers.tool import TOOL_PARSERS
 from tests.server.parsers.properties import TOOLS, check_splits
 from tests.support.constrained import Decoder
 from tests.support.each import each
@@ -60,7 +60,7 @@ def xml_value(value):
 @pytest.fixture(params=FORMS, ids=lambda form: f"{form[0]}-{form[1]}")
 def form(request):
     family, template = request.param
-    return family, tool_parser(family).markup_for(template)
+    return family, TOOL_PARSERS[family].markup_for(template)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def decoder():
 
 def parser_of(family):
     numbers = itertools.count()
-    return tool_parser(family)(TOOLS, new_id=lambda: f"call_{next(numbers)}")
+    return TOOL_PARSERS[family](TOOLS, new_id=lambda: f"call_{next(numbers)}")
 
 
 @each("calls", CALLS)

@@ -11,7 +11,7 @@ from server.parsers.base import (
     fold,
     new_call_id,
 )
-from server.parsers.tool import tool_parser
+from server.parsers.tool import TOOL_PARSERS
 
 CALL = '<tool_call>{"name": "ping", "arguments": {"a": 1}}</tool_call>'
 
@@ -36,5 +36,5 @@ def test_ids():
     ids = {new_call_id() for _ in range(1000)}
     assert len(ids) == 1000
     assert all(re.fullmatch(r"call_[A-Za-z0-9]{24}", each) for each in ids)
-    (begin, _) = tool_parser("hermes")([FunctionDefinition(name="ping")]).feed(CALL)
+    (begin, _) = TOOL_PARSERS["hermes"]([FunctionDefinition(name="ping")]).feed(CALL)
     assert re.fullmatch(r"call_[A-Za-z0-9]{24}", begin.id)

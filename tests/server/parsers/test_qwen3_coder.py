@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from schemas.tools import FunctionDefinition
 from server.parsers.base import fold
-from server.parsers.tool import tool_parser
+from server.parsers.tool import TOOL_PARSERS
 from tests.server.parsers import properties
 from tests.server.parsers.properties import Case, plain
 
@@ -126,6 +126,6 @@ def test_values_are_returned_unchanged(city, days, share):
 
 
 def test_a_tool_without_a_schema_takes_any_parameter():
-    parser = tool_parser(FAMILY)([FunctionDefinition(name="f")])
+    parser = TOOL_PARSERS[FAMILY]([FunctionDefinition(name="f")])
     (made,) = fold(parser.feed(call("f", x="[1]", y="z")) + parser.finish()).calls
     assert made.arguments == '{"x":[1],"y":"z"}'

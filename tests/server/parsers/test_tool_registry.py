@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 import core.builtin_model
-from server.parsers.tool import TOOL_PARSERS, detect, tool_parser
+from server.parsers.tool import TOOL_PARSERS, detect
 from server.parsers.tool.parser import CallParser
 from tests.support.each import each
 
@@ -38,7 +38,7 @@ def test_the_built_in_model_uses_the_hermes_format():
 
 @pytest.mark.parametrize("name", TOOL_PARSERS)
 def test_every_family_has_a_parser(name):
-    family = tool_parser(name)
+    family = TOOL_PARSERS[name]
     assert issubclass(family, CallParser)
     assert family.openings
     assert family.markers

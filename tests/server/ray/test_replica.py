@@ -27,7 +27,7 @@ HI = {"messages": [{"role": "user", "content": "hi"}]}
 def _same_process(monkeypatch):
     """The tests' process is set up already."""
     monkeypatch.setattr("server.ray.replica.set_up_server", lambda _settings: None)
-    monkeypatch.setattr("server.app.heap.freeze", lambda: None)
+    monkeypatch.setattr("server.process.heap.freeze", lambda: None)
 
 
 class Scripted(Replica):

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from server.rendering.deltas import arguments_object
+from server.rendering.base import arguments_object
 
 
 @pytest.mark.parametrize("text", ["{}", '{"b": 1, "a": [1.50]}', '{"a": 1, "a": 2}'])

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.client.address import Address, parse_url
-from server.client.answer import request_head
+from server.client.answer import Address, parse_url, request_head
 from server.http.errors import APIError
 from server.router import call
 from server.router.call import (

@@ -2,10 +2,11 @@
 
 import pytest
 
+from server.admission.budget import HeldBody
 from server.http.apis import ID_KEY
 from server.router.config.config import make_config
 from server.router.fleet import Fleet
-from server.router.order import LARGE_BODY, SCOPE_KEY, HeldBody, order_of
+from server.router.order import LARGE_BODY, SCOPE_KEY, order_of
 from server.router.routing import Routing
 from server.router.traffic import Traffic
 from server.settings.settings import Settings

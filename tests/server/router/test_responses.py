@@ -1,6 +1,6 @@
 """Where stored responses are, and for whom."""
 
-from server.client.address import Address
+from server.client.answer import Address
 from server.router.routing import MAX_RESPONSES, ResponseIndex
 from server.router.upstream import Upstream
 

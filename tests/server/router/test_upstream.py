@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from server.client.address import Address
+from server.client.answer import Address
 from server.router.upstream import FIRST_PAUSE, MAX_FAILURES, Upstream, choose
 
 

@@ -4,7 +4,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from server.client.address import Address
+from server.client.answer import Address
 from server.router import upstream
 from server.router.child import Child
 from server.router.config.config import make_config

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from server.tenants.shelves import Shelves, _Most
+from tests.support.shelves import all_on, check_shelves
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def test_values_are_found_by_owner_and_key_and_newest_first(shelves):
     assert list(shelves.newest_of("b")) == []
     assert shelves.pop("a", "y") == "value of y"
     assert shelves.pop("a", "y") is shelves.pop("b", "y") is None
-    assert list(shelves.all()) == [("a", "value of x"), ("a", "value of z")]
+    assert list(all_on(shelves)) == [("a", "value of x"), ("a", "value of z")]
 
 
 def test_the_owner_of_the_most_gives_way_and_what_it_lost_is_returned(shelves):
@@ -36,7 +37,7 @@ def test_the_owner_of_the_most_gives_way_and_what_it_lost_is_returned(shelves):
         ("few", "few's"),
         ("few", "few's second"),
     ]
-    shelves.check()
+    check_shelves(shelves)
 
 
 def test_drawn_turns_keep_the_limits():
@@ -48,8 +49,8 @@ def test_drawn_turns_keep_the_limits():
             shelves.pop(owner, draw.randrange(turn + 1))
         else:
             shelves.put(owner, turn, turn, draw.randrange(1, 120))
-        shelves.check()
-    assert sum(1 for _ in shelves.all()) > 3
+        check_shelves(shelves)
+    assert sum(1 for _ in all_on(shelves)) > 3
 
 
 def test_of_owners_with_as_much_the_one_whose_first_value_is_older_gives_way(shelves):

@@ -6,17 +6,17 @@ from core.contract.errors import InvalidRequest
 from core.text.content_forms import parts_of
 from schemas.tools import FunctionDefinition
 from server.parsers.base import fold
-from server.parsers.tool import TOOL_PARSERS, tool_parser
+from server.parsers.tool import TOOL_PARSERS
 from server.translation.messages import plain_turns
 
-MARKUP = tool_parser("generic").markup
+MARKUP = TOOL_PARSERS["generic"].markup
 TOOLS = [
     {"type": "function", "function": {"name": "f", "description": "é"}},
     {"type": "function", "function": {"name": "a.b"}},
 ]
 USER = {"role": "user", "content": "hi"}
 SYSTEM = {"role": "system", "content": "Be brief."}
-JSON_FAMILIES = [name for name in TOOL_PARSERS if tool_parser(name).markup.arguments == "json"]
+JSON_FAMILIES = [name for name in TOOL_PARSERS if TOOL_PARSERS[name].markup.arguments == "json"]
 
 
 def turns(*messages, tools=TOOLS, markup=MARKUP, takes_system=True):
@@ -66,7 +66,7 @@ def test_without_tools_there_is_no_list():
 
 @pytest.mark.parametrize("family", JSON_FAMILIES)
 def test_calls_are_text_that_the_family_s_parser_reads(family):
-    parser = tool_parser(family)
+    parser = TOOL_PARSERS[family]
     calls = [call(x=1), call("a.b", y='é\n"}')]
     [_, turn] = turns(USER, said("Well:", *calls), tools=(), markup=parser.markup)
     assert set(turn) == {"role", "content"}

@@ -10,7 +10,7 @@ from core.contract.grammar import (
     tool_calls_in_text,
 )
 from schemas.chat import ChatCompletionRequest
-from server.parsers.tool import TOOL_PARSERS, tool_parser
+from server.parsers.tool import TOOL_PARSERS
 from server.translation.tools import ToolSelection, select_tools
 from tests.support.each import each
 
@@ -140,7 +140,7 @@ class TestGrammar:
 
     @pytest.fixture(params=TOOL_PARSERS)
     def markup(self, request):
-        return tool_parser(request.param).markup
+        return TOOL_PARSERS[request.param].markup
 
     def test_without_callable_tools(self, markup):
         assert ToolSelection().grammar(markup, None) is None

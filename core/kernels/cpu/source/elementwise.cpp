@@ -43,6 +43,12 @@ void norm_row(const float* x, int64_t n, bool center, float eps, const float* we
   for (; i < n; i++) y[i] = (x[i] - mean) * scale * weight[i] + (bias ? bias[i] : 0);
 }
 
+void add_row(const float* base, const float* x, int64_t n, float scale, float* y) {
+  int64_t i = 0;
+  for (; i + W <= n; i += W) store(y + i, multiply_add(load(x + i), splat(scale), load(base + i)));
+  for (; i < n; i++) y[i] = std::fma(x[i], scale, base[i]);
+}
+
 void rotate_head(const float* x, int64_t n, int64_t rotated, const float* cos, const float* sin, float* y) {
   int64_t half = rotated / 2, i = 0;
   for (; i + W <= half; i += W) {

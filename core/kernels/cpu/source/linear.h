@@ -21,6 +21,7 @@ struct Job {
   // in place of y, or null: [M] the best columns that this thread finds; they are numbered from `first_column` on
   Best* best = nullptr;
   int64_t first_column = 0;
+  const float* slopes = nullptr;  // of XIELU
 };
 
 // Bytes for the rows of x in the form that the product multiplies; 0 if that is float32.

@@ -6,21 +6,6 @@
 
 namespace {
 
-ROSE_INLINE void put(float* y, vf v, int64_t count) {
-  if (count >= W) {
-    store(y, v);
-  } else {
-    for (int i = 0; i < count; i++) y[i] = v[i];
-  }
-}
-
-ROSE_INLINE vf get(const float* x, int64_t count) {
-  if (count >= W) return load(x);
-  vf v = vf{};
-  for (int i = 0; i < count; i++) v[i] = x[i];
-  return v;
-}
-
 // Let a thread that waits read the weights of its run of tiles, as many as its second-level cache holds beside the rest.
 template <class T>
 void read_own_weights(team::Member& member, const T& product) {
@@ -76,8 +61,8 @@ class PanelEnd {
       return;
     }
     int64_t at = row * job.ldy + column;
-    a = activate(job.epilogue, a);
-    b = activate(job.epilogue, b);
+    a = activate(job.epilogue, a, job.slopes);
+    b = activate(job.epilogue, b, job.slopes);
     if (job.residual) {
       a += get(job.residual + at, left);
       b += get(job.residual + at + W, left - W);

@@ -6,10 +6,11 @@
 #include "mixture.h"
 
 #include "experts.h"
-#include "scratch.h"
+#include "router.h"
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace {
 
@@ -20,6 +21,7 @@ class Buffers {
  public:
   int64_t num_rows;  // choices of all tokens
   float *logits, *weights, *gathered, *inner, *rows;
+  float* input_weights;  // of rows, if the mixture weighs what experts read
   int64_t *chosen, *sources, *places;
   float *shared_inner, *shared, *shared_weights;
   char* prepared;
@@ -35,7 +37,8 @@ class Buffers {
     inner = take<float>(num_rows * down.num_columns);
     rows = take<float>(num_rows * down.num_rows);
     int64_t most = std::max(bytes_for(up, num_rows), bytes_for(down, num_rows));
-    gathered = take<float>(bytes_for(up, num_rows) ? 0 : num_rows * up.num_columns);
+    gathered = take<float>(bytes_for(up, num_rows) && !m.weighs_input ? 0 : num_rows * up.num_columns);
+    input_weights = take<float>(m.weighs_input ? num_rows : 0);
     if (m.shared_up.data) {
       shared_inner = take<float>(num_tokens * m.shared_down.num_columns);
       shared = take<float>(num_tokens * m.shared_down.num_rows);
@@ -60,39 +63,6 @@ class Buffers {
   }
 };
 
-// The sum of exp(x[i] - highest), and NaN if a value is not a number. x becomes the exponentials.
-float exponentials(float* x, int64_t n, float highest) {
-  vf total = vf{};
-  int64_t i = 0;
-  for (; i + W <= n; i += W) {
-    vf e = exp(load(x + i) - highest);
-    store(x + i, e);
-    total += e;
-  }
-  vf rest = vf{};
-  for (int64_t j = i; j < n; j++) rest[j - i] = x[j] - highest;
-  rest = exp(rest);
-  float sum_of_all = sum(total);
-  for (int64_t j = i; j < n; j++) sum_of_all += x[j] = rest[j - i];
-  return sum_of_all;
-}
-
-// The experts with the largest logits, in falling order, the first of equal ones first, and the softmax of all logits
-// at these. logits are overwritten. NaN makes all weights NaN, and the experts any that exist.
-void choose_experts(float* logits, int64_t num_experts, int64_t count, bool normalises, int64_t* chosen, float* weights) {
-  int64_t found = 0;
-  for (int64_t e = 0; e < num_experts; e++) {
-    float own = logits[e];
-    if (found == count && !(own > logits[chosen[count - 1]])) continue;
-    int64_t at = found < count ? found++ : count - 1;
-    for (; at > 0 && own > logits[chosen[at - 1]]; at--) chosen[at] = chosen[at - 1];
-    chosen[at] = e;
-  }
-  float total = exponentials(logits, num_experts, logits[chosen[0]]), kept = 0;
-  for (int64_t k = 0; k < count; k++) kept += weights[k] = logits[chosen[k]] / total;
-  for (int64_t k = 0; k < count && normalises; k++) weights[k] /= kept;
-}
-
 // A mixture in a step, as one thread of the team computes it.
 class Stages {
  public:
@@ -108,6 +78,8 @@ class Stages {
     member_.stage(1, [&](int64_t, int64_t) {
       for (int64_t t = 0; is_one_stage && t < num_tokens_; t++) choose(t);
       sort_by_expert(b_.chosen, num_tokens_, m_.per_token, m_.router.num_rows, ends_, b_.sources, b_.places);
+      for (int64_t c = 0; m_.weighs_input && c < b_.num_rows; c++)
+        b_.input_weights[b_.places[c]] = std::exchange(b_.weights[c], 1.0f);
     });
   }
 
@@ -117,7 +89,11 @@ class Stages {
     member_.laps.begin(stage::ROUND);
     member_.stage(b_.num_rows, [&](int64_t r, int64_t) {
       const float* row = x_ + b_.sources[r] * up.K;
-      if (is_copied) {
+      if (m_.weighs_input) {
+        float* weighed = b_.gathered + r * up.K;
+        for (int64_t k = 0; k < up.K; k++) weighed[k] = row[k] * b_.input_weights[r];
+        if (!is_copied) prepare_row(up, r, b_.prepared);
+      } else if (is_copied) {
         memcpy(b_.gathered + r * up.K, row, up.K * sizeof(float));
       } else {
         Job one = up;
@@ -148,7 +124,7 @@ class Stages {
     int64_t n = m_.down.first.num_rows;
     member_.laps.begin(stage::ADD_EXPERTS);
     tokens([&](int64_t t) {
-      const float* base = residual + t * n;
+      const float* base = residual ? residual + t * n : nullptr;
       if (m_.shared_up.data) {
         float weight = m_.shared_gate.data ? 1 / (1 + std::exp(-b_.shared_weights[t])) : 1;
         const int64_t first = 0;
@@ -168,8 +144,8 @@ class Stages {
   Buffers b_;
 
   void choose(int64_t t) {
-    int64_t n = m_.router.num_rows, k = m_.per_token;
-    choose_experts(b_.logits + t * n, n, k, m_.normalises, b_.chosen + t * k, b_.weights + t * k);
+    int64_t k = m_.per_token;
+    choose_experts(m_, b_.logits + t * m_.router.num_rows, b_.chosen + t * k, b_.weights + t * k);
   }
 
   Groups groups(const Matrices& matrices) const {

@@ -4,7 +4,10 @@
 
 #include "best.h"
 #include "elementwise.h"
+#include "epilogue.h"
 #include "half.h"
+#include "products.h"
+#include "scratch.h"
 
 #include <algorithm>
 
@@ -33,12 +36,41 @@ void read_row(const Table& table, int64_t id, int64_t n, float* y) {
 void embed(const ModelCall& c, int64_t t) {
   float* x = c.x + t * c.hidden;
   read_row(c.tokens, c.ids[t], c.hidden, x);
+  const Norm& norm = c.embedding_norm;
+  if (norm.weight) norm_row(x, c.hidden, norm.center, (float)norm.eps, norm.weight, norm.bias, x);
   if (c.positions.data)
     for (int64_t i = 0; i < c.hidden; i++) x[i] += value_at(c.positions, c.places[t] * c.hidden + i);
-  int64_t run = c.places[t] / ANGLES, row = c.places[t] % ANGLES * c.rotated;
-  if (!c.rotated) return;
-  std::copy_n(c.cosines[run] + row, c.rotated, c.cos + t * c.rotated);
-  std::copy_n(c.sines[run] + row, c.rotated, c.sin + t * c.rotated);
+  for (const Angles *a = c.angles, *end = a + c.num_angles; a < end; a++) {
+    int64_t run = c.places[t] / ANGLES, row = c.places[t] % ANGLES * a->rotated;
+    std::copy_n(a->cosines[run] + row, a->rotated, a->cos + t * a->rotated);
+    std::copy_n(a->sines[run] + row, a->rotated, a->sin + t * a->rotated);
+  }
+}
+
+Products input_products(const ModelCall& c) { return Products(c.input_projection, c.x, c.num_tokens, c.inputs); }
+
+// Inputs of a token's layers, from the products of x.
+void finish_inputs(const ModelCall& c, int64_t t) {
+  static thread_local Scratch scratch;
+  int64_t width = width_of(c.input_projection);
+  float *row = c.inputs + t * width, *own = scratch.take<float>(width);
+  read_row(c.input_table, c.ids[t], width, own);
+  const Norm& norm = c.input_norm;
+  for (int64_t i = 0; i < width; i += c.input_size)
+    norm_row(row + i, c.input_size, norm.center, (float)norm.eps, norm.weight, norm.bias, row + i);
+  add_row(own, row, width, 1, row);
+}
+
+constexpr int64_t CAPPED_TOGETHER = 8192;  // logits of a tile
+
+void cap_logits(team::Member& member, const ModelCall& c) {
+  int64_t width = width_of(c.head), tiles = (width + CAPPED_TOGETHER - 1) / CAPPED_TOGETHER;
+  float cap = (float)c.logit_cap;
+  member.stage(c.num_logits * tiles, [&](int64_t i, int64_t) {
+    float* row = c.logits + i / tiles * c.logits_stride;
+    int64_t k = i % tiles * CAPPED_TOGETHER, end = std::min(k + CAPPED_TOGETHER, width);
+    for (; k < end; k += W) put(row + k, cap * exact_tanh(get(row + k, end - k) / cap), end - k);
+  });
 }
 
 // f(job, where its rows are prepared) for each format of the output layer. `best` is where this thread keeps the best
@@ -75,18 +107,29 @@ struct Found {
 }  // namespace
 
 int64_t prepared_bytes(const ModelCall& c) {
-  return product_bytes(c) + (c.best ? Found(c, nullptr).bytes * omp_get_max_threads() : 0);
+  int64_t head = product_bytes(c) + (c.best ? Found(c, nullptr).bytes * omp_get_max_threads() : 0);
+  return std::max(head, input_products(c).bytes);
 }
 
 int64_t num_multiplications(const ModelCall& c) {
-  int64_t sum = 0;
-  for (const Matrix* m = &c.head; m; m = m->more) sum += m->num_rows * m->num_columns;
-  return sum * c.num_logits;
+  auto size_of = [](const Matrix& all) {
+    int64_t sum = 0;
+    for (const Matrix* m = &all; m; m = m->more) sum += m->num_rows * m->num_columns;
+    return sum;
+  };
+  return size_of(c.head) * c.num_logits + size_of(c.input_projection) * c.num_tokens;
 }
 
-void before_layers(team::Member& member, const ModelCall& c) {
+void before_layers(team::Member& member, const ModelCall& c, char* prepared) {
+  Products products = input_products(c);
   member.laps.begin(stage::EMBEDDING);
-  member.stage(c.num_tokens, [&](int64_t t, int64_t) { embed(c, t); });
+  member.stage(c.num_tokens, [&](int64_t t, int64_t) {
+    embed(c, t);
+    if (c.input_projection.data) products.prepare(t, prepared);
+  });
+  if (!c.input_projection.data) return;
+  products.stages(member, prepared, nullptr);
+  member.stage(c.num_tokens, [&](int64_t t, int64_t) { finish_inputs(c, t); });
 }
 
 void after_layers(team::Member& member, const ModelCall& c, char* prepared) {
@@ -103,7 +146,7 @@ void after_layers(team::Member& member, const ModelCall& c, char* prepared) {
   member.laps.begin(stage::HEAD);
   parts_of_head(c, prepared, c.best ? found.of(member.index) : nullptr,
                 [&](const Job& job, char* rows) { product_stage(member, job, rows); });
-  if (!c.best) return;
+  if (!c.best) return c.logit_cap ? cap_logits(member, c) : void();
   member.laps.begin(stage::BEST);
   member.stage(c.num_logits, [&](int64_t i, int64_t) {
     Best best;

@@ -38,6 +38,22 @@ ROSE_INLINE vf load(const float* p) { return *(const vf_u*)p; }
 ROSE_INLINE void store(float* p, vf v) { *(vf_u*)p = v; }
 ROSE_INLINE vf splat(float x) { return vf{} + x; }
 
+// The first `count` values of a vector, or all of it.
+ROSE_INLINE void put(float* y, vf v, int64_t count) {
+  if (count >= W) {
+    store(y, v);
+  } else {
+    for (int i = 0; i < count; i++) y[i] = v[i];
+  }
+}
+
+ROSE_INLINE vf get(const float* x, int64_t count) {
+  if (count >= W) return load(x);
+  vf v = vf{};
+  for (int i = 0; i < count; i++) v[i] = x[i];
+  return v;
+}
+
 // bfloat16 is the upper half of a float32.
 ROSE_INLINE vf load(const uint16_t* p) {
 #if ROSE_WIDTH == 16 && defined(__AVX512F__)

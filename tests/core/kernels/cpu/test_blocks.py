@@ -12,6 +12,7 @@ from torch.nn.functional import gelu, linear, silu
 
 from core.gguf.blocks import BLOCK_TYPES, BlockMatrix, BlockType
 from core.gguf.values import values_of
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.blocks import (
     BlockFormat,
     pack_block_groups,
@@ -20,7 +21,7 @@ from core.kernels.cpu.blocks import (
     write_values,
 )
 from core.kernels.cpu.layer import MAX_PARTS, Matrix
-from core.kernels.cpu.library import Kernels, kernels
+from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Epilogue, PackedWeight
 from tests.support.builds import BUILDS, build
 from tests.support.each import each
@@ -211,11 +212,15 @@ def test_the_largest_sums_fit(library: Kernels, kind: BlockType) -> None:
 def test_gated_products(library: Kernels) -> None:
     kind = BLOCK_TYPES[12]
     gate, up = random_matrix(kind, 96, 256, 1), random_matrix(kind, 96, 256, 2)
-    weight = pack_blocks(library, format_of(kind), [gate.data, up.data], 256, [None], is_gated=True)
+    biases = [torch.randn(96), torch.randn(96)]
+    weight = pack_blocks(library, format_of(kind), [gate.data, up.data], 256, biases, is_gated=True)
     for count in (1, 8):
         x = torch.randn(count, 256)
         sharp = rounded(x, kind)
-        left, right = (linear(sharp, values_of(m).double()).float() for m in (gate, up))
+        left, right = (
+            linear(sharp, values_of(m).double()).float() + bias
+            for m, bias in zip((gate, up), biases, strict=True)
+        )
         close(weight.multiply(x, Epilogue.SILU_GATE), silu(left) * right)
         close(weight.multiply(x, Epilogue.GELU_TANH_GATE), gelu(left, approximate="tanh") * right)
 
@@ -231,7 +236,7 @@ def test_groups_have_the_bits_of_their_matrices(library: Kernels, kind: BlockTyp
     for i, size in enumerate(sizes):
         own = slice(int(ends[i]) - size, int(ends[i]))
         parts = [m.part(i * rows, (i + 1) * rows).data for m in (gate, up, down)]
-        pair = pack_blocks(library, fmt, parts[:2], columns, [None], is_gated=True)
+        pair = pack_blocks(library, fmt, parts[:2], columns, [None] * 2, is_gated=True)
         assert torch.equal(found[0][own], pair.multiply(x[own], Epilogue.SILU_GATE))
         alone = pack_blocks(library, fmt, parts[2:], columns, [None])
         assert torch.equal(found[1][own], alone.multiply(x[own]))

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from core.kernels.cpu import building, compiler, library
+from core.kernels.cpu import building, compiler, layer, layouts, library
 from core.kernels.cpu.building import KernelsUnavailable, build
 from core.kernels.cpu.compiler import cache_directories, compiled_library
+from core.kernels.cpu.layouts import check_layouts
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'
 SEEN = SOURCE.replace("int", '__attribute__((visibility("default"))) int')
@@ -165,6 +166,19 @@ def test_a_broken_library_is_refused(tmp_path) -> None:
     (tmp_path / "broken.so").write_bytes(b"no library")
     with pytest.raises(KernelsUnavailable, match="cannot load"):
         library.load(tmp_path / "broken.so")
+
+
+def test_a_structure_that_differs_from_its_mirror_is_refused(monkeypatch) -> None:
+    if not isinstance(found := library.kernels_or_reason(), library.Kernels):
+        pytest.skip("no C++ compiler")
+    check_layouts(found.layout)
+    fields = [*layer.LayerStep._fields_, ("more", ctypes.c_int64)]
+    longer = type("LayerStep", (ctypes.Structure,), {"_fields_": fields})
+    known = layouts._MIRRORS
+    for name, mirror in (("LayerStep", longer), ("Other", layer.LayerStep)):
+        monkeypatch.setattr(layouts, "_MIRRORS", {**known, name: mirror})
+        with pytest.raises(KernelsUnavailable, match=name):
+            check_layouts(found.layout)
 
 
 @needs_compiler

@@ -12,7 +12,8 @@ import torch
 from core.attention.cpu_backend import PagedCPUBackend
 from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.fusion.cpu.decoder import fused_decoder
-from core.kernels.cpu.library import Kernels, kernels
+from core.kernels.cpu.bindings import Kernels
+from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format, padded_rows
 from core.kernels.cpu.stage_times import StageTimes
 from core.model.forward import EagerForward, ForwardPass, Logits

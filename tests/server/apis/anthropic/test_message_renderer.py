@@ -19,8 +19,8 @@ from core.contract.params import Thinking
 from schemas.tools import FunctionDefinition
 from server.apis.anthropic.renderer import MessageRenderer
 from server.apis.anthropic.thinking import SHOWN, signature_of
-from server.parsers.tool import tool_parser
-from server.rendering.deltas import ChatOptions
+from server.parsers.tool import TOOL_PARSERS
+from server.rendering.base import ChatOptions
 from tests.support.each import each
 from tests.support.engines import out
 
@@ -74,7 +74,7 @@ def head(head):
 def make(envelope, asked):
     def make(*, has_tools=True, **form):
         common, _ = envelope(asked(), num_choices=1)
-        parser = functools.partial(tool_parser("hermes"), TOOLS, parallel=True)
+        parser = functools.partial(TOOL_PARSERS["hermes"], TOOLS, parallel=True)
         options = ChatOptions(new_parser=parser if has_tools else None)
         return MessageRenderer(common, options, **{"max_tokens": 500} | form)
 

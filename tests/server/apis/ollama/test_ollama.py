@@ -70,7 +70,8 @@ async def test_names(start_app, path):
     app = await start_app(served_model_names=("org/m",))
     body = {"model": "org/m:latest", "messages": USER} if path == CHAT else {"model": "org/m"}
     assert (await ask(app, "POST", path, body)).status == 200
-    assert "other" in error_of(await ask(app, "POST", path, {"model": "other"}), 404)
+    for other in ("other", "org/m:1b"):
+        assert other in error_of(await ask(app, "POST", path, {"model": other}), 404)
 
 
 @pytest.mark.parametrize(("path", "body"), BODIES)

@@ -16,7 +16,7 @@ from schemas.ollama import (
     OllamaMessage,
     OllamaToolCall,
 )
-from server.apis.ollama.models import local_model, running_model, served_name, shown_model
+from server.apis.ollama.models import local_model, running_model, shown_model
 from server.apis.ollama.request import chat_messages, translate_chat, translate_generate
 from server.apis.openai.chat import translate_chat as translate_openai
 from server.generation.model import ServedModel
@@ -288,11 +288,6 @@ class TestGenerate:
 
 
 class TestModels:
-    def test_the_default_tag_is_left_out(self):
-        assert served_name("m:latest") == served_name("m") == "m"
-        assert served_name("m:1b") == "m:1b"
-        assert served_name(None) is None
-
     def test_entries(self):
         entry, running = local_model(model(), 0), running_model(model())
         assert entry.name == entry.model == running.name == model().name

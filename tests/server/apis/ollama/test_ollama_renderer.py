@@ -9,8 +9,8 @@ from ollama import ChatResponse, GenerateResponse
 from core.contract.params import Thinking
 from schemas.tools import FunctionDefinition
 from server.apis.ollama.renderer import OllamaRenderer, chat_line, encoded_line, generate_line
-from server.parsers.tool import tool_parser
-from server.rendering.deltas import ChatOptions
+from server.parsers.tool import TOOL_PARSERS
+from server.rendering.base import ChatOptions
 from tests.support.each import each
 
 TOOLS = [FunctionDefinition(name="get_weather"), FunctionDefinition(name="ping")]
@@ -41,7 +41,7 @@ def generate(generate):
 def make(envelope, asked):
     def make(new_line=chat_line, *, has_tools=True, **wanted):
         common, _ = envelope(asked(), num_choices=1, **wanted)
-        parser = functools.partial(tool_parser("hermes"), TOOLS, parallel=True)
+        parser = functools.partial(TOOL_PARSERS["hermes"], TOOLS, parallel=True)
         options = ChatOptions(new_parser=parser if has_tools else None)
         return OllamaRenderer(common, options, new_line=new_line)
 

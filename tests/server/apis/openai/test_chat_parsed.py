@@ -9,8 +9,8 @@ import pytest
 from core.contract.params import Thinking
 from schemas.tools import FunctionDefinition
 from server.apis.openai.chat import ChatRenderer
-from server.parsers.tool import tool_parser
-from server.rendering.deltas import ChatOptions
+from server.parsers.tool import TOOL_PARSERS
+from server.rendering.base import ChatOptions
 from tests.support.each import each
 
 TOOLS = [FunctionDefinition(name="get_weather"), FunctionDefinition(name="ping")]
@@ -38,7 +38,7 @@ TEXTS = [
 
 
 def new_parser(*, parallel=True):
-    return tool_parser("hermes")(TOOLS, parallel=parallel)
+    return TOOL_PARSERS["hermes"](TOOLS, parallel=parallel)
 
 
 @pytest.fixture

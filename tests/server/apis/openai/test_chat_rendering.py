@@ -3,7 +3,7 @@ import pytest
 
 from core.contract.messages import TokenLogprob
 from server.apis.openai.chat import ChatRenderer
-from server.rendering.deltas import ChatOptions
+from server.rendering.base import ChatOptions
 from tests.support.each import each
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from schemas.tools import FunctionDefinition
 from server.apis.openai.chat import FunctionRenderer
-from server.parsers.tool import tool_parser
-from server.rendering.deltas import ChatOptions
+from server.parsers.tool import TOOL_PARSERS
+from server.rendering.base import ChatOptions
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "é 🙂"}}\n</tool_call>'
 FUNCTION_CALL = {"name": "f", "arguments": '{"a": "é 🙂"}'}
@@ -16,7 +16,7 @@ FUNCTION_CALL = {"name": "f", "arguments": '{"a": "é 🙂"}'}
 def make(envelope):
     def make(requests, **wanted):
         tools = [FunctionDefinition(name="f")]
-        wanted = {"new_parser": lambda: tool_parser("hermes")(tools, parallel=False)} | wanted
+        wanted = {"new_parser": lambda: TOOL_PARSERS["hermes"](tools, parallel=False)} | wanted
         common, options = envelope(requests, num_choices=len(requests), **wanted)
         return FunctionRenderer(common, ChatOptions(**options))
 

@@ -11,7 +11,7 @@ from core.contract.messages import CacheMiss, Work
 from server.apis.openai import routes as chat
 from server.bridge.bridge import BridgeState
 from server.http.errors import CUT_KEY
-from server.net.refusal import LATE_BODY
+from server.net.refusal import late_body
 from tests.support.asgi import Exchange, ask
 from tests.support.clock import Clock
 from tests.support.engines import AnsweringEngine, last, out, settle, until, words
@@ -241,12 +241,12 @@ async def test_a_refusal_by_the_connection(start_app):
     app = await start_app()
     headers = {"content-type": "application/json", "x-request-id": "mine"}
     exchange = Exchange("POST", CHAT, chunks=[b"{"], headers=headers, is_complete=False)
-    exchange.scope["state"] = {CUT_KEY: LATE_BODY()}
+    exchange.scope["state"] = {CUT_KEY: late_body()}
     exchange.disconnect()
     await exchange.run(app)
     record = await record_of(app)
     assert (record["status"], record["ended_by"]) == (408, "deadline")
-    assert record["error"] == str(LATE_BODY())
+    assert record["error"] == str(late_body())
 
 
 async def test_a_refusal_of_a_full_server(start_app, engine):

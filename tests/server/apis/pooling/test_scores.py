@@ -10,6 +10,7 @@ from core.contract.errors import InvalidRequest, RequestCancelled
 from core.contract.info import PoolingInfo
 from core.text import pairs
 from core.text.tokenizer import Tokenizer
+from schemas.embeddings import InputUsage
 from schemas.limits import MAX_PROMPTS
 from schemas.scores import RerankRequest, ScoreRequest
 from server.apis.pooling.scores import translate_rerank, translate_score
@@ -59,7 +60,9 @@ EAST, NORTH = (2.0, 0.0), (0.0, 3.0)
 def test_one_text_belongs_to_all_others_and_several_to_one_each(embedder, first, vectors, scores):
     job = translate_score(ScoreRequest(text_1=first, text_2=["c", "d"]), embedder)
     assert len(job.prompts) == len(vectors)
-    assert job.renderer.scores(np.array(vectors)) == scores
+    usage = InputUsage(prompt_tokens=0, total_tokens=0)
+    response = job.renderer.new_response(np.array(vectors), usage)
+    assert [one.score for one in response.data] == scores
 
 
 def test_the_texts_of_an_embedding_model_have_a_limit(embedder):

@@ -11,8 +11,8 @@ from server.apis.responses.renderer import ResponsesRenderer
 from server.apis.responses.request import translate_response
 from server.apis.responses.store import ResponseStore, Shelf
 from server.generation.model import ServedModel
-from server.parsers.tool import tool_parser
-from server.rendering.deltas import ChatOptions
+from server.parsers.tool import TOOL_PARSERS
+from server.rendering.base import ChatOptions
 from server.settings.settings import Settings
 from tests.support.engines import last, loaded
 
@@ -85,7 +85,7 @@ def make(envelope, asked, model):
     def make(*, num_top=None, has_tools=True, names=None, **fields):
         common, _ = envelope(asked(), num_choices=1, num_top=num_top)
         request = msgspec.convert({"model": "m", "input": "hi"} | fields, ResponsesRequest)
-        parser = functools.partial(tool_parser("hermes"), TOOLS, parallel=True)
+        parser = functools.partial(TOOL_PARSERS["hermes"], TOOLS, parallel=True)
         options = ChatOptions(new_parser=parser if has_tools else None)
         kept = []
         renderer = ResponsesRenderer(

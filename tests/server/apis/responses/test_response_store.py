@@ -3,6 +3,7 @@ import threading
 import pytest
 
 from server.apis.responses.store import OVERHEAD, ResponseStore, StoredResponse
+from tests.support.shelves import all_on, check_shelves
 
 
 def stored(name, *, size=0, items=()):
@@ -104,6 +105,16 @@ def test_off():
     assert store.get("a", "r1") is None
 
 
+def check(store):
+    """Fail unless there are exactly the items of the responses that are kept."""
+    check_shelves(store._responses)
+    assert set(store._items) == {
+        (tenant, item_id)
+        for tenant, response in all_on(store._responses)
+        for item_id in response.output_ids
+    }
+
+
 def test_threads():
     store = ResponseStore(max_responses=50, max_bytes=10**6)
 
@@ -120,8 +131,8 @@ def test_threads():
         thread.join()
     kept = [(t, i) for t in range(4) for i in range(500) if store.get(f"t{t}", f"r{i}")]
     assert 0 < len(kept) <= 50
-    store.check()
+    check(store)
     for tenant, i in kept:
         assert store.delete(f"t{tenant}", f"r{i}")
-    store.check()
+    check(store)
     assert all(store.item(f"t{t}", f"msg_{i}") is None for t in range(4) for i in range(500))

@@ -15,11 +15,6 @@ def collect_rarely() -> None:
     gc.set_threshold(START_THRESHOLD)
 
 
-def keep() -> None:
-    """Exclude all present objects, such as imported modules, also from ``freeze``'s collection."""
-    gc.freeze()
-
-
 def freeze() -> None:
     """Exclude all present objects from collection, and collect as usual from now on."""
     gc.collect()

@@ -10,9 +10,9 @@ import anyio.lowlevel
 import pytest
 from litestar.datastructures import State
 
-from server.app import draining
-from server.app.draining import DrainingServer, server_config
 from server.net.endpoint import open_endpoint
+from server.process import draining
+from server.process.draining import DrainingServer, server_config
 from server.settings.settings import Settings
 from tests.support.engines import settle
 

@@ -10,8 +10,8 @@ import pytest
 from compat_tests.support.process import ServerProcess
 from compat_tests.support.waiting import eventually
 from server.apis.operation.health import LIVE_STALL_SECONDS, liveness
-from server.app.draining import BEATS_PER_TIMEOUT, Notifier
 from server.bridge.bridge import BridgeState
+from server.process.draining import BEATS_PER_TIMEOUT, Notifier
 from tests.server.apis.operation.test_probes import Bridge
 
 TIMEOUT = 10.0

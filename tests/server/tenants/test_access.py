@@ -9,9 +9,9 @@ import anyio
 import pytest
 from anyio import lowlevel, to_thread
 
-from server.app.access import keys_lifespan, keys_of
 from server.settings.key_file import ApiKey, KeyFile
 from server.settings.settings import Settings, parse_settings
+from server.tenants.access import keys_lifespan, keys_of
 
 pytestmark = pytest.mark.anyio
 

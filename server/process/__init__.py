@@ -1,0 +1,1 @@
+"""The process: signals and shutdown, the service manager, garbage collection."""
