@@ -66,7 +66,7 @@ def _load(model_config: ModelConfig, config: EngineConfig) -> LoadedModel:
         return load_model(model_config)
     try:
         known = described(model_config, config.attention_backend)
-        check_proved(known.values)
+        check_proved(known.files.values)
         return load_described(model_config, known)
     except NoRow as error:
         logger.debug("transformers computes the model: %s", error)

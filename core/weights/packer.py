@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -35,12 +36,18 @@ class Packer:
     kernels: Kernels
     format: Format
     _packed: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
+    _blocks: Counter[str] = field(default_factory=Counter)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the packed or counted tensors that still exist."""
         tensors = [reference() for reference in self._packed]
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+    @property
+    def block_types(self) -> list[str]:
+        """The names of the types of the matrices in blocks, most bytes first."""
+        return [name for name, _ in self._blocks.most_common()]
 
     def count(self, *tensors: torch.Tensor | None) -> None:
         """Count tensors for as long as they exist."""
@@ -185,6 +192,8 @@ class Packer:
 
     def _counted(self, packed: Packed) -> Packed:
         self.count(packed.data, packed.scale, packed.bias)
+        if packed.format in BlockFormat.__members__.values():
+            self._blocks[BlockFormat(packed.format).name] += packed.data.nbytes
         return packed
 
 

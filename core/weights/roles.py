@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -55,15 +55,20 @@ class SafetensorsFiles:
         return found
 
 
-class MetaTensors:
-    """Tensors without values, of the names and shapes in the headers of safetensors files."""
+def shapes_in(paths: Iterable[Path]) -> dict[str, tuple[int, ...]]:
+    """The shapes in the headers of safetensors files. Raises ModelLoadError for a broken one."""
+    return {
+        name: tuple(info["shape"])
+        for path in paths
+        for name, info in safetensors_header(path).items()
+    }
 
-    def __init__(self, paths: Iterable[Path]) -> None:
-        """Raises ModelLoadError for a broken file."""
-        self._shapes: dict[str, list[int]] = {}
-        for path in paths:
-            header = safetensors_header(path)
-            self._shapes |= {name: info["shape"] for name, info in header.items()}
+
+class MetaTensors:
+    """Tensors of these shapes without values."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._shapes = shapes
 
     @property
     def names(self) -> Collection[str]:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from core.fusion.cpu.in_blocks import quantise_to_blocks
 from transformers import AutoModelForCausalLM
 
 from core.contract.errors import ModelLoadError
 from core.executors.layer_calls import CallBuilder
-from core.fusion.cpu.in_blocks import quantise_to_blocks
 from core.gguf.blocks import Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, BlockMatrix
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
