@@ -81,8 +81,7 @@ def described(config: ModelConfig, attention: AttentionBackendName) -> Described
         raise Undescribed(f"attention {attention!r} is not part of the compiled kernels")
     if config.quantization == "fp8":
         raise ModelLoadError("--quantization fp8 needs CUDA; a CPU has int8 and int4")
-    gguf = find_gguf(config)
-    files = _folder(config) if gguf is None else _gguf(config, gguf)
+    files = files_of(config)
     spec = files.spec_for(files.context)
     check_supported(spec)
     compiled = kernels_or_reason()
@@ -95,6 +94,15 @@ def described(config: ModelConfig, attention: AttentionBackendName) -> Described
     fmt = Format.INT8 if is_quantised else _FORMATS[files.dtype]
     in_blocks = bool(files.nbytes) or config.quantization == "int4"
     return Described(compiled, files, spec, fmt, in_blocks)
+
+
+def files_of(config: ModelConfig) -> Files:
+    """Read what the files of a model say. Raises Undescribed for other forms of weights.
+
+    Raises ModelLoadError for what nothing can load.
+    """
+    gguf = find_gguf(config)
+    return _folder(config) if gguf is None else _gguf(config, gguf)
 
 
 def _folder(config: ModelConfig) -> Files:
