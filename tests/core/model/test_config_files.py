@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from core import builtin_model
 from core.contract.errors import ModelLoadError
-from core.model.config_files import SAMPLING, check_generation_config, generation_of, ids_of
+from core.model.config_files import SAMPLING, check_generation_config, end_ids, generation_of
 from tests.support.checkpoints import random_model
 
 IDS = st.none() | st.integers(0, 9) | st.lists(st.integers(0, 9), min_size=1, max_size=3)
@@ -43,7 +43,7 @@ def loaded(folder: Path) -> tuple[frozenset[int], dict[str, float]]:
     """What transformers' model has."""
     found = AutoModelForCausalLM.from_pretrained(folder).generation_config
     values = {name: value for name in SAMPLING if (value := getattr(found, name)) is not None}
-    return ids_of(found.eos_token_id), values
+    return end_ids({"eos_token_id": found.eos_token_id}), values
 
 
 @given(generation=st.none() | FIELDS, config=FIELDS)
@@ -57,7 +57,7 @@ def test_end_tokens_and_sampling_are_those_of_transformers(tmp_path_factory, gen
     if generation is not None:
         (folder / "generation_config.json").write_text(json.dumps(generation))
     check_generation_config(str(folder))
-    assert generation_of(str(folder)) == loaded(folder)
+    assert generation_of(folder) == loaded(folder)
 
 
 @given(config=FIELDS, inner=FIELDS, name=st.sampled_from(["text_config", "decoder"]))
@@ -67,11 +67,11 @@ def test_a_config_with_a_part_for_text_is_read(tmp_path_factory, config, inner, 
     (folder / "config.json").write_text(json.dumps(config | {name: inner}))
     found = GenerationConfig.from_model_config(config | {name: inner})
     values = {name: value for name in SAMPLING if (value := getattr(found, name)) is not None}
-    assert generation_of(str(folder)) == (ids_of(found.eos_token_id), values)
+    assert generation_of(folder) == (end_ids(found.to_dict()), values)
 
 
 def test_the_built_in_models_are_read():
-    ids, values = generation_of(str(builtin_model.path()))
+    ids, values = generation_of(builtin_model.path())
     assert (ids, values) == loaded(builtin_model.path())
     assert ids
     assert values
@@ -80,4 +80,4 @@ def test_the_built_in_models_are_read():
 def test_a_broken_file_is_named(tmp_path):
     (tmp_path / "generation_config.json").write_text("[1]")
     with pytest.raises(ModelLoadError, match=r"generation_config\.json holds no JSON object"):
-        generation_of(str(tmp_path))
+        generation_of(tmp_path)

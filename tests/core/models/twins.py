@@ -20,7 +20,7 @@ from core.executors.compiled import CompiledExecutor
 from core.executors.layer_calls import CallBuilder
 from core.executors.plain import PlainExecutor, attention_layers
 from core.executors.plain_weights import Weights, read_weights
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.linear import Format
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
