@@ -12,7 +12,7 @@ from core.assembly.attention import attention_factory
 from core.attention.layer_groups import groups_on
 from core.contract.config import EngineConfig, ModelConfig
 from core.executors.attention_shapes import layer_spec
-from core.executors.described import described
+from core.executors.described import Described, described_and
 from core.executors.load import check_tensors, model_of, weights_nbytes
 from core.kernels.cpu.library import kernels
 from core.model.budget import on_cpu
@@ -20,7 +20,6 @@ from core.model.cache import kv_dtype, plan_cache
 from core.model.devices import pick_device
 from core.model.hook import AttentionHook
 from core.model.limits import Limits
-from core.models.spec import Undescribed
 from core.skeleton import build_skeleton
 
 
@@ -42,21 +41,19 @@ class Fit:
 def estimate_fit(model_config: ModelConfig, config: EngineConfig) -> Fit:
     """Estimate, for a CPU. Raises ModelLoadError if the model would not fit or not load."""
     device = pick_device(model_config.device)
-    try:
-        known = described(model_config, config.attention_backend)
-        check_tensors(known)
-    except Undescribed:
-        model = build_skeleton(model_config, device)
-        nbytes = sum(parameter.nbytes for parameter in set(model.module.parameters()))
-        if device.type != "cpu":
-            raise NotImplementedError("the fit on a GPU is not estimated") from None
-        layers = AttentionHook(model.module).layers
-        backend: str = config.attention_backend
-        if backend == "auto":
-            backend = "torch" if kernels() is None else "cpu"
-    else:
+    if device.type != "cpu":
+        raise NotImplementedError("the fit on a GPU is not estimated")
+    known = described_and(model_config, config.attention_backend, check_tensors)
+    if isinstance(known, Described):
         model, nbytes, backend = model_of(known), weights_nbytes(known), "cpu"
         layers = [layer_spec(layer.mixer) for layer in known.spec.layers]
+    else:
+        model = build_skeleton(model_config, device)
+        nbytes = sum(parameter.nbytes for parameter in set(model.module.parameters()))
+        layers = AttentionHook(model.module).layers
+        backend = config.attention_backend
+        if backend == "auto":
+            backend = "torch" if kernels() is None else "cpu"
     limits = Limits.of(model, config)
     cache_dtype = kv_dtype(model, config)
     budget = on_cpu(

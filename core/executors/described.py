@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,8 +18,8 @@ from core.gguf.describe import describe_file
 from core.gguf.end_tokens import end_token_ids
 from core.gguf.file import GgufFile
 from core.gguf.tensors import GgufTensors
+from core.kernels.cpu import library
 from core.kernels.cpu.bindings import Kernels
-from core.kernels.cpu.library import kernels_or_reason
 from core.kernels.cpu.linear import Format
 from core.model.config_files import check_generation_config, generation_of, raw_config
 from core.model.devices import pick_dtype
@@ -29,11 +29,13 @@ from core.model.source import find_gguf, is_state_dict, source_of
 from core.model.weight_files import weight_files
 from core.models.families import describe
 from core.models.names import Names
-from core.models.spec import DecoderSpec, Undescribed
+from core.models.spec import DecoderSpec, NoRow, Undescribed
 from core.weights.roles import MetaTensors, SafetensorsFiles, Tensors, shapes_in
 
 _FORMATS = {torch.float32: Format.FLOAT32, torch.bfloat16: Format.BFLOAT16}
 _CPU = torch.device("cpu")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,33 @@ class Described:
     in_blocks: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """Why transformers computes a model; ``has_row``: although a row reads its family."""
+
+    reason: str
+    has_row: bool
+
+
+def described_and(
+    config: ModelConfig, attention: AttentionBackendName, use: Callable[[Described], T]
+) -> T | Fallback:
+    """What ``use``, which may raise Undescribed, makes of a model that is to be served on a CPU.
+
+    Raises ModelLoadError for what nothing can load, and where a quantisation is wanted that
+    transformers' modules do not have.
+    """
+    try:
+        return use(described(config, attention))
+    except Undescribed as error:
+        if config.quantization != "none":
+            raise ModelLoadError(
+                f"--quantization {config.quantization} needs a model that the compiled kernels "
+                f"compute: {error}"
+            ) from error
+        return Fallback(str(error), not isinstance(error, NoRow))
+
+
 def described(config: ModelConfig, attention: AttentionBackendName) -> Described:
     """Describe a model that is to be served on a CPU. Raises Undescribed if transformers has to.
 
@@ -84,7 +113,7 @@ def described(config: ModelConfig, attention: AttentionBackendName) -> Described
     files = files_of(config)
     spec = files.spec_for(files.context)
     check_supported(spec)
-    compiled = kernels_or_reason()
+    compiled = library.kernels_or_reason()
     if isinstance(compiled, str):
         raise Undescribed(f"no compiled kernels: {compiled}")
     if files.dtype not in _FORMATS:
@@ -117,13 +146,13 @@ def _folder(config: ModelConfig) -> Files:
     _, names = describe(values, context)
     paths = _weights(folder)
     check_generation_config(str(folder))
-    ends, sampling = generation_of(str(folder))
+    ends, sampling = generation_of(folder)
     name = values.get("dtype") or values.get("torch_dtype")
     return Files(
         values=values,
         context=context,
         names=names,
-        dtype=pick_dtype(config.dtype, getattr(torch, str(name), None), _CPU),
+        dtype=pick_dtype(config.dtype, getattr(torch, str(name), None), _CPU, by_kernels=True),
         spec_for=lambda length: describe(values, length)[0],
         tensors=lambda: SafetensorsFiles(paths),
         headers=lambda: MetaTensors(shapes_in(paths)),
@@ -152,7 +181,7 @@ def _gguf(config: ModelConfig, path: Path) -> Files:
         values, _, names = describe_file(file, 0)
     except ModelLoadError as error:
         raise ModelLoadError(f"{path} cannot be served: {error}") from error
-    dtype = gguf_dtype(config, file, _CPU)
+    dtype = gguf_dtype(config, file, _CPU, by_kernels=True)
     stays = config.dtype == "auto" and config.quantization == "none" and dtype is torch.float32
     matrices = [t.info for t in file.tensors.values() if len(t.shape) > 1]
     in_blocks = stays and any(info.type.name != "F32" for info in matrices)

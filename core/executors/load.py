@@ -15,7 +15,7 @@ from core.executors.layer_calls import CallBuilder
 from core.executors.plain_weights import read_weights
 from core.kernels.cpu.linear import Format
 from core.kernels.cpu.threads import bind_threads
-from core.model.config_files import ids_of
+from core.model.config_files import end_ids
 from core.model.loaded_model import LoadedModel
 from core.model.room import check_room
 from core.model.source import find_gguf
@@ -63,7 +63,7 @@ def load_described(config: ModelConfig, model: Described) -> LoadedModel:
 def model_of(model: Described) -> LoadedModel:
     """What the files say, without an executor."""
     files, spec = model.files, model.spec
-    config_ends = ids_of(files.values.get("eos_token_id"))
+    config_ends = end_ids(files.values)
     return LoadedModel(
         module=None,
         config=sizes_of(spec, files.values["model_type"]),
@@ -94,9 +94,10 @@ def weights_nbytes(model: Described) -> int:
     return int(total)
 
 
-def check_tensors(model: Described) -> None:
-    """Compare names and shapes of the files' tensors with the spec, without reading a value.
+def check_tensors(model: Described) -> Described:
+    """Return the model after comparing the names and shapes of its tensors with the spec.
 
     Raises Undescribed, and ModelLoadError for a broken file.
     """
     read_weights(model.files.headers(), model.spec, model.files.names)
+    return model

@@ -40,9 +40,11 @@ def load_gguf(config: ModelConfig, path: Path, device: torch.device) -> Any:
         raise ModelLoadError(f"{path} cannot be served: {error}") from error
 
 
-def gguf_dtype(config: ModelConfig, file: GgufFile, device: torch.device) -> torch.dtype:
-    """The type of the model that a file is loaded as."""
-    return pick_dtype(config.dtype, _type_of(file, device), device)
+def gguf_dtype(
+    config: ModelConfig, file: GgufFile, device: torch.device, *, by_kernels: bool = False
+) -> torch.dtype:
+    """The type of the model that a file is loaded as; see ``pick_dtype``."""
+    return pick_dtype(config.dtype, _type_of(file, device), device, by_kernels=by_kernels)
 
 
 def _load(file: GgufFile, dtype: torch.dtype) -> Any:

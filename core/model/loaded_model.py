@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from core.model.config_files import SAMPLING, ids_of
+from core.model.config_files import SAMPLING, end_ids
 from core.model.executor import Executor
 from core.model.layout import store_conv1d_by_column
 from core.model.plain import activation_dtype
@@ -115,7 +115,7 @@ def context_length(config: Any) -> int | None:
 
 def _eos_token_ids(config: Any) -> frozenset[int]:
     """End tokens that a configuration names."""
-    return ids_of(getattr(config, "eos_token_id", None))
+    return end_ids({"eos_token_id": getattr(config, "eos_token_id", None)})
 
 
 def _default_sampling(module: Any) -> dict[str, float]:
