@@ -15,10 +15,12 @@ from core.engine import Engine
 from core.executors.described import described
 from core.executors.load import load_described
 from core.grammar.compiler import GrammarCompiler
+from core.model.devices import pick_device
 from core.model.limits import Limits
 from core.model.loader import LoadedModel, load_model
 from core.model.source import source_of
-from core.models.spec import Undescribed
+from core.models.spec import NoRow, Undescribed
+from core.proof.prove import check_proved
 from core.stages import Stages
 from core.text.tokenizer import Tokenizer
 
@@ -60,10 +62,16 @@ def load_engine(
 
 def _load(model_config: ModelConfig, config: EngineConfig) -> LoadedModel:
     """The model from its spec, if its family has a row, else transformers' module."""
+    if pick_device(model_config.device).type != "cpu":
+        return load_model(model_config)
     try:
-        return load_described(model_config, described(model_config, config.attention_backend))
-    except Undescribed as error:
+        known = described(model_config, config.attention_backend)
+        check_proved(known.values)
+        return load_described(model_config, known)
+    except NoRow as error:
         logger.debug("transformers computes the model: %s", error)
+        return load_model(model_config)
+    except Undescribed as error:
         return replace(load_model(model_config), undescribed=str(error))
 
 

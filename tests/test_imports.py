@@ -92,6 +92,7 @@ CORE_LAYERS = (
     {"core.model", "core.scheduler", "core.grammar"},
     {"core.weights"},
     {"core.executors"},
+    {"core.proof"},
     {"core.fusion"},
     {"core.generation"},
     {"core.pipeline"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -19,6 +19,13 @@ LINE = 16
 """float32 values of a cache line."""
 
 
+BUFFERS = ("normed", "projected", "query", "key", "hidden", "inner", "attended", "expanded")
+"""Fields of LayerStep that point to rows of intermediate results."""
+
+Widths: TypeAlias = dict[str, int]
+"""The columns of each of BUFFERS that there is."""
+
+
 class Workspace:
     """Memory for the intermediate results of a layer, which all layers share.
 
@@ -30,14 +37,13 @@ class Workspace:
         self._steps: dict[tuple[object, tuple[int, ...]], LayerStep] = {}
         self._num_tokens = 0
 
-    def step(self, angles: object, widths: tuple[int, ...]) -> LayerStep:
+    def step(self, angles: object, widths: Widths) -> LayerStep:
         """The step of layers of a kind; valid while this object lives.
 
-        ``angles`` is the kind of their angles, None if they have none. ``widths`` are the columns
-        of the buffers in the order of LayerStep's fields from ``normed`` to ``attended``, 0 where
-        there is no buffer.
+        ``angles`` is the kind of their angles, None if they have none.
         """
-        return self._steps.setdefault((angles, widths), LayerStep())
+        columns = tuple(widths.get(name, 0) for name in BUFFERS)
+        return self._steps.setdefault((angles, columns), LayerStep())
 
     def fit(self, num_tokens: int) -> None:
         """Point every step to memory for so many tokens."""
@@ -55,17 +61,20 @@ class Workspace:
                 setattr(step, name, start if width else None)
             step.num_tokens = num_tokens
 
-    def point(self, x: int, positions: int, angles: Mapping[object, Angles]) -> None:
-        """Set the addresses of the residual stream, of positions, and of each kind's angles."""
+    def point(
+        self, x: int, positions: int, angles: Mapping[object, Angles], inputs: tuple[int, int]
+    ) -> None:
+        """Set the addresses of the residual stream, of positions, and of each kind's angles.
+
+        ``inputs`` are the address and the columns of the inputs of layers.
+        """
         for (kind, _), step in self._steps.items():
             step.x = step.y = x
             step.positions = positions
+            step.inputs, step.input_columns = inputs
             if kind is not None:
                 own = angles[kind]
                 step.cos, step.sin, step.rotated = own.cos, own.sin, own.rotated
-
-
-BUFFERS = ("normed", "projected", "query", "key", "hidden", "inner", "attended")
 
 
 class LogitsRoom(NamedTuple):

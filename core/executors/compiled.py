@@ -7,7 +7,7 @@ attention over the paged KV cache, the last norm, and the head or the argmax of 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import c_int64, c_void_p
 from functools import partial
@@ -18,13 +18,14 @@ from core.executors.angles import AngleTable, angles_of
 from core.executors.buffers import LogitsBuffer
 from core.executors.layer_calls import Calls
 from core.executors.memory import Memory
+from core.kernels.cpu.attention import AttentionCall
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.lent import LentCore
-from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.model import Angles
 from core.layer_spec import LayerSpec
 from core.model.forward import Logits
 from core.model_input import ModelInput
-from core.models.spec import DecoderSpec
+from core.models.spec import Attention, DecoderSpec
 
 
 class CompiledExecutor:
@@ -50,9 +51,10 @@ class CompiledExecutor:
         array = c_void_p * len(calls.calls)
         self._layers = array(*map(ctypes.addressof, calls.calls))
         self._attentions = array()
-        self._attention: AttentionBackend | None = None
+        self._attention: object = None
         self._logits = LogitsBuffer(calls.spec.vocab_size)
         self._states, self._normed = Memory(), Memory()
+        self._input_columns = calls.model.input_size * len(calls.calls)
         self._best = (c_int64 * 0)()
         # a layer of each kind of angles
         self._rotated = {layer.mixer.rope: i for i, layer in enumerate(calls.spec.layers)}
@@ -73,8 +75,20 @@ class CompiledExecutor:
         calls = attention.kernel_calls if isinstance(attention, KernelBackend) else None
         if calls is None:
             raise ModelLoadError("the attention backend is not part of the compiled kernels")
-        self._attention = attention  # keeps alive what the calls point to
-        self._attentions = (c_void_p * len(calls))(*calls)
+        copies = dict(self._reusing(calls))
+        self._attention = attention, copies  # keep alive what the calls point to
+        addresses = {i: ctypes.addressof(copy) for i, copy in copies.items()}
+        self._attentions = (c_void_p * len(calls))(*(dict(enumerate(calls)) | addresses).values())
+
+    def _reusing(self, calls: Sequence[int]) -> Iterator[tuple[int, AttentionCall]]:
+        """The layers that read what another layer has written, with its part of the cache."""
+        for i, layer in enumerate(self._calls.spec.layers):
+            if isinstance(layer.mixer, Attention) and layer.mixer.keys_of is not None:
+                call = AttentionCall.from_buffer_copy(AttentionCall.from_address(calls[i]))
+                written = AttentionCall.from_address(calls[layer.mixer.keys_of])
+                for name in ("keys", "values", "key_scales", "value_scales"):
+                    setattr(call, name, getattr(written, name))
+                yield i, call
 
     def uninstall(self) -> None:
         """Release the attention. Attach another one before the next step."""
@@ -86,11 +100,15 @@ class CompiledExecutor:
         for table in self._tables:
             table.cover(int(batch.context_lens.max()))
         rotated = sum(table.rotated for table in self._tables)
-        x = self._states.of(4 * num_tokens * (call.hidden + 2 * rotated))
-        self._point(x + 4 * num_tokens * call.hidden, num_tokens)
+        inputs = self._input_columns
+        x = self._states.of(4 * num_tokens * (call.hidden + inputs + 2 * rotated))
+        call.inputs = x + 4 * num_tokens * call.hidden
+        self._point(call.inputs + 4 * num_tokens * inputs, num_tokens)
         workspace = self._calls.workspace
         workspace.fit(num_tokens)
-        workspace.point(x, batch.positions.data_ptr(), self._angles_of)
+        workspace.point(
+            x, batch.positions.data_ptr(), self._angles_of, (call.inputs, self._input_columns)
+        )
         room = self._logits.of(num_logits)
         if len(self._best) < num_logits:
             self._best = (c_int64 * num_logits)()

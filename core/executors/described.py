@@ -14,7 +14,8 @@ from core.checkpoint_files import folder_of
 from core.contract.config import AttentionBackendName, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.executors.supported import check_supported
-from core.kernels.cpu.library import Kernels, kernels_or_reason
+from core.kernels.cpu.bindings import Kernels
+from core.kernels.cpu.library import kernels_or_reason
 from core.kernels.cpu.linear import Format
 from core.model.config_files import check_generation_config, raw_config
 from core.model.devices import pick_device, pick_dtype

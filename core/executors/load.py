@@ -16,7 +16,7 @@ from core.executors.layer_calls import CallBuilder
 from core.executors.plain_weights import read_weights
 from core.kernels.cpu.linear import Format
 from core.kernels.cpu.threads import bind_threads
-from core.model.config_files import end_ids, generation_of
+from core.model.config_files import generation_of, ids_of
 from core.model.loaded_model import LoadedModel
 from core.model.room import check_room
 from core.model.weight_files import weight_files
@@ -54,7 +54,8 @@ def load_described(config: ModelConfig, model: Described) -> LoadedModel:
 
 def model_of(model: Described) -> LoadedModel:
     """What the files say, without an executor."""
-    generation, ends = generation_of(model.folder), end_ids(model.values)
+    ends, sampling = generation_of(str(model.folder))
+    config_ends = ids_of(model.values.get("eos_token_id"))
     return LoadedModel(
         module=None,
         config=sizes_of(model.spec, model.values["model_type"]),
@@ -62,9 +63,9 @@ def model_of(model: Described) -> LoadedModel:
         dtype=model.dtype,
         vocab_size=model.spec.vocab_size,
         max_model_len=model.context or None,
-        eos_token_ids=generation.eos_token_ids or ends,
-        config_eos_ids=ends,
-        default_sampling=generation.sampling,
+        eos_token_ids=ends or config_ends,
+        config_eos_ids=config_ends,
+        default_sampling=sampling,
         num_parameters=num_parameters(model.spec),
         computation=f"{model.format.name.lower()} weights in compiled kernels",
     )

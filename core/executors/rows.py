@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from core.gguf.blocks import BlockMatrix
-from core.models.spec import Attention
+from core.models.spec import Rope
 from core.weights.roles import Group, Weight
 
 
@@ -35,19 +35,26 @@ def split_groups(parts: Sequence[Group], count: int, size: int) -> list[Group]:
     return [part.taken(rows[:, half].reshape(-1)) for half in range(2)]
 
 
-def halves(mixer: Attention, heads: int) -> torch.Tensor:
+def halves(rope: Rope, head_dim: int, heads: int) -> torch.Tensor:
     """The rows of heads whose rotated columns are neighbours, in the order of halves."""
-    assert mixer.rope is not None
-    rotated = 2 * len(mixer.rope.frequencies)
+    rotated = 2 * len(rope.frequencies)
     own = torch.cat(
         [
             torch.arange(0, rotated, 2),
             torch.arange(1, rotated, 2),
-            torch.arange(rotated, mixer.head_dim),
+            torch.arange(rotated, head_dim),
         ]
     )
-    return (own + mixer.head_dim * torch.arange(heads)[:, None]).flatten()
+    return (own + head_dim * torch.arange(heads)[:, None]).flatten()
 
 
 def taken(weight: Weight, order: torch.Tensor) -> Weight:
     return weight.taken(order.numpy()) if isinstance(weight, BlockMatrix) else weight[order]
+
+
+def kinds_of(weights: Sequence[Weight | Group]) -> str:
+    """The types of matrices, for a message."""
+    return " and ".join(
+        weight.type.name if isinstance(weight, BlockMatrix) else str(weight[0].dtype)
+        for weight in weights
+    )

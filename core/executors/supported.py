@@ -48,25 +48,32 @@ def epilogue_of(spec: FeedForward) -> Epilogue:
 
 def check_supported(spec: DecoderSpec) -> None:
     """Raise Undescribed for what the compiled kernels do not compute."""
-    if spec.layer_input is not None:
-        raise unsupported("inputs of layers")
     for layer in dict.fromkeys(spec.layers):
         _check_layer(layer)
 
 
 def _check_layer(layer: Layer) -> None:
-    if layer.layer_input is not None or layer.has_output_scale:
-        raise unsupported("inputs and scales of layers")
-    if not isinstance(layer.mixer, Attention):
-        raise unsupported("latent attention")
-    if layer.mixer.keys_of is not None or layer.mixer.values_are_keys:
-        raise unsupported("keys of other layers, or keys as values")
+    is_added_later = layer.post_feed_forward is not None or layer.residual_scale != 1.0
+    if layer.has_output_scale and not is_added_later and layer.layer_input is None:
+        raise unsupported("a scale of a layer's output without a post-norm")
+    if layer.residual_scale == 0.0:
+        raise unsupported("layers that add nothing")
+    if isinstance(layer.mixer, Attention):
+        _check_attention(layer.mixer)
     if not isinstance(layer.feed_forward, Mixture):
         epilogue_of(layer.feed_forward)
         return
     for expert in (layer.feed_forward.expert, layer.feed_forward.shared):
         if expert is not None and epilogue_of(expert) is Epilogue.XIELU:
             raise unsupported("experts with xielu")
+
+
+def _check_attention(mixer: Attention) -> None:
+    if mixer.values_are_keys and mixer.keys_of is None:
+        if mixer.rope is not None and mixer.rope.pairs == "neighbours":
+            raise unsupported("keys as values whose rotated columns are neighbours")
+        if mixer.value_dim != mixer.head_dim:
+            raise unsupported("keys as values of another size")
 
 
 def unsupported(what: str) -> Undescribed:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from core.checkpoint_files import find_file, folder_of, is_there, read_file
 from core.contract.config import ModelConfig
@@ -62,26 +61,27 @@ def check_generation_config(source: str) -> None:
         raise ModelLoadError(f"{_GENERATION} of {source}: {error}") from error
 
 
-class Generation(NamedTuple):
-    """What a ``generation_config.json`` says: the tokens that end an answer, and defaults."""
+def generation_of(source: str) -> tuple[frozenset[int], dict[str, float]]:
+    """The end tokens and the defaults of sampling that the files of a directory name.
 
-    eos_token_ids: frozenset[int]
-    sampling: dict[str, float]
+    As transformers reads them: from generation_config.json if it is there, and else from
+    config.json, whose part for text adds what is not beside it. Raises ModelLoadError.
+    """
+    content = _check(source, _GENERATION)
+    if not is_there(Path(source, _GENERATION)):
+        content = _check(source, "config.json")
+        names = ("decoder", "generator", "text_config")
+        inner: dict[str, Any] = next((part for name in names if (part := content.get(name))), {})
+        content = {**inner, **{name: v for name, v in content.items() if v is not None}}
+    values = {name: value for name in SAMPLING if (value := content.get(name)) is not None}
+    return ids_of(content.get("eos_token_id")), values
 
 
-def generation_of(folder: Path) -> Generation:
-    """Read the file of a folder that ``check_generation_config`` accepts; empty without one."""
-    content = _check(str(folder), _GENERATION)
-    sampling = {name: value for name in SAMPLING if (value := content.get(name)) is not None}
-    return Generation(end_ids(content), sampling)
-
-
-def end_ids(content: Mapping[str, Any]) -> frozenset[int]:
-    """The end tokens that a configuration names."""
-    named = content.get("eos_token_id")
-    if named is None:
+def ids_of(value: int | list[int] | None) -> frozenset[int]:
+    """The ids in a field with one id, several or none."""
+    if value is None:
         return frozenset()
-    return frozenset([named] if isinstance(named, int) else named)
+    return frozenset([value] if isinstance(value, int) else value)
 
 
 def _check(source: str, name: str) -> dict[str, Any]:

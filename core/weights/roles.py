@@ -10,6 +10,7 @@ import torch
 
 from core.checkpoint_files import safetensors_header
 from core.gguf.blocks import BlockMatrix
+from core.gguf.values import values_of
 from core.models.names import Names
 from core.models.spec import Attention, DecoderSpec, Shape, Undescribed
 
@@ -90,13 +91,9 @@ class RoleReader:
 
     def whole(self, role: str, layer: int | None, shape: Shape) -> torch.Tensor:
         """The tensor in float32, in contiguous memory of its own."""
-        parts = [
-            part if isinstance(part, torch.Tensor) else torch.stack(list(part))
-            for part in self._parts(role, layer, shape)
-            if not isinstance(part, BlockMatrix)
-        ]
+        parts = [_values(part, shape) for part in self._parts(role, layer, shape)]
         rows = -1 if role.endswith("_bias") or len(shape) == 1 else -2
-        found = torch.cat([part.float() for part in parts], rows)
+        found = torch.cat(parts, rows)
         found = found.flatten() if len(shape) == 1 else found
         self._check(role, layer, tuple(found.shape), shape)
         return found.contiguous()
@@ -176,3 +173,12 @@ class RoleReader:
         if found != shape:
             name = self._full_names(role, layer)[0]
             raise Undescribed(f"{name} has shape {list(found)}, not {list(shape)}")
+
+
+def _values(part: Weight | list[torch.Tensor], shape: Shape) -> torch.Tensor:
+    """A tensor of ``len(shape)`` dimensions in float32; a vector may be a matrix of one row."""
+    if isinstance(part, BlockMatrix):
+        values = values_of(part)
+        return values if len(shape) < 3 else values.view(shape[0], -1, part.columns)
+    values = (part if isinstance(part, torch.Tensor) else torch.stack(part)).float()
+    return values[None] if values.dim() == 1 < len(shape) else values

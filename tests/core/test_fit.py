@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from core.fusion.cpu import available
 from safetensors import safe_open
 
 from bench.random_model import make_random_model
@@ -11,7 +12,6 @@ from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.fit import estimate_fit
-from core.fusion.cpu import available
 from tests.support.gguf_files import write_gguf
 from tests.support.gguf_models import in_blocks, tensors_of_file, values_of_file
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from core.fusion.path import FAMILIES
 from torch import nn
 from transformers import CONFIG_MAPPING
 
 from core.build import assemble
 from core.contract.config import EngineConfig, Quantization
 from core.contract.info import ModelPath
-from core.fusion.path import FAMILIES
 from core.kernels.cpu import library
 from core.kernels.cpu.building import KernelsUnavailable
 from core.model.loaded_model import describe

@@ -19,7 +19,7 @@ from core.engine import Engine
 from core.executors.compiled import CompiledExecutor
 from core.executors.described import described
 from core.executors.load import load_described
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.bindings import Kernels
 from core.model.forward import EagerForward, ForwardPass
 from core.model.loaded_model import LoadedModel
 from core.text.tokenizer import Tokenizer

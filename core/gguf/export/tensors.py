@@ -18,7 +18,8 @@ from core.gguf.export.names import NamedTensor, tensors_of
 from core.gguf.export.writer import NewTensor
 from core.gguf.mixes import Mix, fitting
 from core.gguf.quantise import plain, quantised
-from core.kernels.cpu.library import Kernels, kernels
+from core.kernels.cpu.bindings import Kernels
+from core.kernels.cpu.library import kernels
 
 logger = logging.getLogger("roseinfer.core")
 

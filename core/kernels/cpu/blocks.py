@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 
 from core import huge_pages
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.grouped import GroupedWeight
-from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import PackedWeight, interleave_biases, padded_bias, padded_rows
 
 Bytes = npt.NDArray[np.uint8]

@@ -179,6 +179,14 @@ def _cpu() -> str:
     return "\n".join([platform.machine(), *described])
 
 
+def variant() -> str:
+    """The kind of this CPU: its vector instructions, which choose among the sources' branches."""
+    lines = _cpu().splitlines()
+    flags = {flag for line in lines if line.startswith("flags") for flag in line.split()}
+    vectors = sorted(flag for flag in flags if flag.startswith(("avx", "amx", "fma", "f16c")))
+    return " ".join([platform.machine(), *vectors])
+
+
 def _seal(library: Path) -> None:
     """Append the library's digest. Loading a truncated library crashes the process."""
     digest = hashlib.sha256(library.read_bytes()).digest()

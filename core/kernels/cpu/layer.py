@@ -7,8 +7,8 @@ from ctypes import c_double, c_int64, c_void_p
 
 import torch
 
+from core.kernels.cpu.bindings import address
 from core.kernels.cpu.grouped import GroupedWeight
-from core.kernels.cpu.library import address
 from core.kernels.cpu.linear import Epilogue, PackedWeight, padded_rows
 
 MAX_PARTS = 4
@@ -118,6 +118,20 @@ class Mixture(ctypes.Structure):
     )
 
 
+class Latent(ctypes.Structure):
+    """Latent attention."""
+
+    _fields_ = (
+        ("query_rank", c_int64),
+        ("kv_rank", c_int64),
+        ("plain_dim", c_int64),
+        ("query_norm", Norm),
+        ("kv_norm", Norm),
+        ("query_up", Matrix),
+        ("kv_up", Matrix),
+    )
+
+
 class LayerStep(ctypes.Structure):
     """What changes from step to step."""
 
@@ -136,6 +150,9 @@ class LayerStep(ctypes.Structure):
         ("x", c_void_p),
         ("y", c_void_p),
         ("positions", c_void_p),
+        ("expanded", c_void_p),
+        ("inputs", c_void_p),
+        ("input_columns", c_int64),
     )
 
 
@@ -173,4 +190,10 @@ class LayerCall(ctypes.Structure):
         ("value_scale", c_double),
         ("values_are_keys", c_int64),
         ("reuses_keys", c_int64),
+        ("latent", ctypes.POINTER(Latent)),  # which the structure keeps alive
+        ("input_up", Matrix),
+        ("input_down", Matrix),
+        ("input_norm", Norm),
+        ("first_input", c_int64),
+        ("output_scale", c_double),
     )

@@ -15,7 +15,7 @@ _MIRRORS: dict[str, type[ctypes.Structure]] = {
     mirror.__name__: mirror
     for mirror in (
         *(layer.Norm, layer.Matrix, layer.Matrices, layer.Mixture),
-        *(layer.LayerStep, layer.LayerCall),
+        *(layer.Latent, layer.LayerStep, layer.LayerCall),
         *(attention.AttentionStep, attention.AttentionCall),
         *(model.Table, model.Angles, model.ModelCall),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.bindings import Kernels
 
 
 class LentCore:

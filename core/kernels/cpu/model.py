@@ -7,8 +7,8 @@ from ctypes import c_double, c_int64, c_void_p
 
 import torch
 
+from core.kernels.cpu.bindings import address
 from core.kernels.cpu.layer import Matrix, Norm
-from core.kernels.cpu.library import address
 from core.kernels.cpu.linear import Format, PackedWeight
 
 ANGLES = 256
@@ -80,5 +80,10 @@ class ModelCall(ctypes.Structure):
         ("logits_stride", c_int64),
         ("best", c_void_p),
         ("embedding_norm", Norm),
+        ("input_table", Table),
+        ("input_projection", Matrix),
+        ("input_norm", Norm),
+        ("input_size", c_int64),
+        ("inputs", c_void_p),
         ("logit_cap", c_double),
     )

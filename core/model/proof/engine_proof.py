@@ -23,9 +23,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from core.attention.base import BackendFactory
+from core.attention.base import AttentionBackend, BackendFactory
 from core.contract.errors import ModelLoadError
 from core.model.attention_interface import ATTENTION_NAME
+from core.model.forward import EagerForward
 from core.model.hook import AttentionHook
 from core.model.memory import enough_memory
 from core.model.proof.few_layers import FewLayers
@@ -139,8 +140,7 @@ class EngineProof:
             raise self._refusal("transformers' own forward pass gives NaN or infinite logits")
         layers = self._hook.reduced_layers(WINDOW)
         steps = run_steps(
-            *(self._model, self._hook, factory, layers),
-            *(self._prompts, kv_dtype, self._device),
+            self._forward_over, factory, layers, self._prompts, kv_dtype, self._device
         )
         deviation = torch.cat(self._expected).std().clamp_min(1e-6)
         errors: dict[str, list[float]] = defaultdict(list)
@@ -161,6 +161,10 @@ class EngineProof:
                 )
         if self._cut_reason:
             raise self._refusal(self._cut_reason)
+
+    def _forward_over(self, attention: AttentionBackend) -> EagerForward:
+        self._hook.attach(attention)
+        return EagerForward(self._model, attention, self._device)
 
     def _reason(self) -> str:
         """Why the forward pass fails where transformers' own does not."""

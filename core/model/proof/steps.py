@@ -7,23 +7,25 @@ another cut, and once more on the blocks that are cached of that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import torch
 
-from core.attention.base import BackendFactory
+from core.attention.base import AttentionBackend, BackendFactory
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.kv.manager import KVCacheManager
 from core.layer_spec import LayerSpec
 from core.model.cache import KVCache
-from core.model.forward import EagerForward
-from core.model.hook import AttentionHook
-from core.model_input import ModelInputs
+from core.model.forward import Logits
+from core.model_input import ModelInput, ModelInputs
 from core.sequence import Sequence
+
+Forward: TypeAlias = Callable[[ModelInput], Logits]
+"""Computes a step, and plans its attention first."""
 
 BLOCK_SIZE = 16
 WINDOW = 19
@@ -99,7 +101,7 @@ COMPARED = [
 class _SmallEngine:
     """Steps of a forward pass with a cache of its own: all its blocks are free at first."""
 
-    def __init__(self, forward: EagerForward, cache: KVCache) -> None:
+    def __init__(self, forward: Forward, cache: KVCache) -> None:
         self._forward = forward
         self._num_groups = len(cache.groups)
         self._kv = KVCacheManager(
@@ -136,8 +138,7 @@ class _SmallEngine:
 
 
 def run_steps(
-    model: Any,
-    hook: AttentionHook,
+    forward_over: Callable[[AttentionBackend], Forward],
     factory: BackendFactory,
     layers: Items[LayerSpec],
     tokens: list[list[int]],
@@ -146,15 +147,13 @@ def run_steps(
 ) -> Iterator[tuple[str, list[slice], torch.Tensor]]:
     """Compute each step, with a small cache of ``dtype`` on ``device``.
 
-    Yields the step's finding, the COMPARED tokens of each sequence whose logits it has, and the
-    logits. Install another attention function in the hook afterwards.
+    ``forward_over`` makes the forward pass over the cache. Yields the step's finding, the COMPARED
+    tokens of each sequence whose logits it has, and the logits.
     """
     cache = KVCache.small(
         layers, _NUM_BLOCKS, max(LENGTHS), block_size=BLOCK_SIZE, dtype=dtype, device=device
     )
-    attention = cache.attention(factory)
-    hook.attach(attention)
-    forward = EagerForward(model, attention, device)
+    forward = forward_over(cache.attention(factory))
     yield from _packed(_SmallEngine(forward, cache), tokens)
     yield from _cut_elsewhere(_SmallEngine(forward, cache), tokens[0])
 

@@ -7,8 +7,8 @@ import re
 
 from core.contract.grammar import CallMarkup
 from server.parsers.text.reader import EndOfText, Malformed, Steps
-from server.parsers.text.schema_types import to_json, types_of
 from server.parsers.tool.parser import CallParser
+from server.parsers.tool.schema_types import to_json, types_of
 
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from core.gguf.modules import BlockLinear
 from torch import nn
 
 from core.fusion.kinds import kind_of
 from core.fusion.proof import Proof, cpu_proof
 from core.gguf.blocks import Q4_K, Q6_K, BlockType
-from core.gguf.modules import BlockLinear
 from tests.support.checkpoints import tiny_model
 from tests.support.gguf_blocks import random_matrix
 

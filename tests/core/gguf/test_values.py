@@ -7,9 +7,9 @@ import struct
 import numpy as np
 import pytest
 import torch
+from core.gguf.modules import BlockEmbedding, BlockLinear
 
 from core.gguf.blocks import BLOCK_TYPES, BlockMatrix, BlockType
-from core.gguf.modules import BlockEmbedding, BlockLinear
 from core.gguf.values import reference_values, rows_of, values_of
 from tests.support.gguf_blocks import random_matrix
 

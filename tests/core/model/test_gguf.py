@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from core.gguf.modules import BlockEmbedding, BlockExperts, BlockLinear
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
@@ -15,7 +16,6 @@ from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import BF16, F16, Q8_0, BlockMatrix
-from core.gguf.modules import BlockEmbedding, BlockExperts, BlockLinear
 from core.gguf.values import narrowest, values_of
 from core.kernels.cpu.library import kernels
 from core.model.devices import pick_dtype

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from core.fusion.cpu.catalogue import fuse_for_cpu
 from torch import nn
 from transformers import AutoModelForCausalLM, TorchAoConfig
 
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.fusion.accelerate import accelerate
-from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.fusion.cuda.catalogue import fuse_for_cuda
 from core.fusion.patterns import matrix_of
 from core.kernels.cpu.library import kernels

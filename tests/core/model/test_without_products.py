@@ -1,10 +1,10 @@
 """Products are left out, and those of one module only."""
 
 import torch
+from core.gguf.modules import BlockLinear
 from torch import nn
 
 from core.gguf.blocks import Q8_0
-from core.gguf.modules import BlockLinear
 from core.model.without_products import WithoutProducts
 from tests.support.gguf_blocks import random_matrix
 

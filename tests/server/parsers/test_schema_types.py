@@ -1,4 +1,4 @@
-from server.parsers.text.schema_types import to_json, types_of
+from server.parsers.tool.schema_types import to_json, types_of
 from tests.support.each import each
 
 

@@ -16,3 +16,8 @@ void finish_values(const LayerCall& call, int64_t token);
 inline int64_t first_value(const LayerCall& c) {
   return (c.num_heads + (c.values_are_keys ? 0 : c.num_kv_heads)) * c.head_dim;
 }
+
+// The first column of the latent of keys and values in a row of `projected`.
+inline int64_t first_latent(const LayerCall& c) {
+  return c.latent->query_rank ? c.latent->query_rank : c.num_heads * c.head_dim;
+}

@@ -6,6 +6,7 @@
 #include "layer.h"
 #include "mixture.h"
 #include "model.h"
+#include "products.h"
 #include "scratch.h"
 
 ROSE_EXPORT int64_t rose_panel_bytes(int format, int64_t K);  // pack.cpp
@@ -15,51 +16,6 @@ namespace {
 void apply(const Norm& norm, const float* x, int64_t n, float* y) {
   norm_row(x, n, norm.center, (float)norm.eps, norm.weight, norm.bias, y);
 }
-
-// The products of a matrix and its further rows, one after the other, and where in prepared memory their rows are.
-struct Products {
-  static constexpr int MOST = 4;  // see MAX_PARTS in core/kernels/cpu/layer.py, which refuses more
-  Job jobs[MOST];
-  int64_t starts[MOST], bytes = 0;
-  int count = 0;
-
-  Products(const Matrix& all, const float* x, int64_t num_tokens, float* y, const float* residual = nullptr) {
-    int64_t width = width_of(all), column = 0;
-    for (const Matrix* m = &all; m; column += m->num_rows, m = m->more) {
-      Job job = job_of(*m, x, num_tokens, y + column, width, residual ? residual + column : nullptr);
-      starts[count] = bytes;
-      bytes += (prepared_bytes(job) + 63) / 64 * 64;
-      jobs[count++] = job;
-    }
-  }
-
-  // The part of a row that thread `part` of `parts` prepares.
-  void prepare(int64_t t, char* prepared, int64_t part = 0, int64_t parts = 1) const {
-    for (int i = 0; i < count; i++) prepare_row(jobs[i], t, prepared + starts[i], part, parts);
-  }
-
-  // Let the products write their result where `next` has its rows prepared. Returns whether that is possible.
-  bool write_for(const Products& next, char* prepared) {
-    int64_t stride = 0;
-    uint16_t* rows = next.count == 1 ? rounded_rows(next.jobs[0], prepared, stride) : nullptr;
-    for (int i = 0; i < count; i++) if (jobs[i].N % PANEL) rows = nullptr;
-    if (!rows) return false;
-    for (int i = 0; i < count; i++) {
-      jobs[i].rounded = rows + (jobs[i].y - jobs[0].y);
-      jobs[i].ldy = stride;
-    }
-    return true;
-  }
-
-  // `next` is the matrix of the products that follow, or null.
-  void stages(team::Member& member, const char* prepared, const Matrix* next) const {
-    for (int i = 0; i < count; i++) {
-      if (i + 1 < count) expect_product(member, jobs[i + 1], prepared);
-      else if (next) expect_product(member, job_of(*next, nullptr, jobs[i].M, nullptr, 0), prepared);
-      product_stage(member, jobs[i], prepared + starts[i]);
-    }
-  }
-};
 
 // A layer in a step, as one thread of the team computes it.
 class Layer {
@@ -76,7 +32,8 @@ class Layer {
     expect_product(member_, products.jobs[0], prepared_);
     norm_and_prepare(c_.first_norm, s_.x, products.bytes, [&](int64_t t) { products.prepare(t, prepared_); });
     member_.laps.begin(stage::PROJECTIONS);
-    products.stages(member_, prepared_, &c_.output);
+    products.stages(member_, prepared_, c_.latent ? &c_.latent->kv_up : &c_.output);
+    if (c_.latent) expand_latents(*c_.latent);
     member_.laps.begin(stage::KEYS);
     bool has_values = !c_.reuses_keys && changes_values(c_);
     if (!s_.query && !has_values && !attention) return;
@@ -102,6 +59,7 @@ class Layer {
     member_.stage(count, [&](int64_t i, int64_t) { std::copy_n(s_.x + chosen[i] * hidden_, hidden_, s_.normed + i * hidden_); });
     num_rows_ = count;
     residual_ = s_.normed;
+    chosen_ = chosen;
   }
 
   void attend(const AttentionCall& attention) { attention_stages(member_, attention); }
@@ -113,9 +71,13 @@ class Layer {
     if (!is_attended_prepared_) prepare_rows(output, prepared_);
     member_.laps.begin(stage::OUTPUT);
     output.stages(member_, prepared_, c_.mixture ? nullptr : &c_.up);
-    if (!adds) add_normed(c_.post_mixer, residual_, s_.hidden);
+    if (!adds) add_normed(c_.post_mixer, residual_, s_.hidden, s_.hidden, c_.scale_of_added());
     c_.mixture ? feed_mixture() : feed();
-    if (!adds_itself(c_.post_feed_forward)) add_normed(c_.post_feed_forward, s_.hidden, s_.y);
+    bool has_input = c_.input_up.data;
+    float factor = c_.output_scale ? (float)c_.output_scale : 1;
+    if (!adds_itself(c_.post_feed_forward))
+      add_normed(c_.post_feed_forward, s_.hidden, s_.y, s_.y, c_.scale_of_added(), has_input ? 1 : factor);
+    if (has_input) add_input(factor);
   }
 
   // `constant` with the queries, keys and values of `begin`, whose result is what `end` multiplies.
@@ -133,6 +95,11 @@ class Layer {
       a.query_token = num_query;
       a.key = s_.key;
       a.key_token = num_key;
+    }
+    if (c_.latent) {
+      a.value_head = c_.latent->plain_dim + c_.value_dim;
+      a.value_token = c_.num_heads * a.value_head;
+      a.value = s_.expanded + c_.latent->plain_dim;
     }
     a.output = s_.attended;
     Products output(c_.output, s_.attended, s_.num_tokens, s_.hidden);
@@ -152,6 +119,7 @@ class Layer {
   bool is_attended_prepared_ = false;
   int64_t num_rows_;
   const float* residual_;
+  const int64_t* chosen_ = nullptr;  // see keep
 
   template <class F>
   void tokens(F f) {
@@ -161,14 +129,53 @@ class Layer {
   // Whether a product or a mixture adds the residual to its result: there is neither a norm nor a factor of what is added.
   bool adds_itself(const Norm& post) const { return !post.weight && c_.scale_of_added() == 1; }
 
-  // y = base + the norm of y times a factor.
-  void add_normed(const Norm& post, const float* base, float* y) {
+  // y = (base + norm of x * scale) * factor. x, which is overwritten, and base may be y.
+  void add_normed(const Norm& norm, const float* base, float* x, float* y, float scale, float factor = 1) {
     member_.laps.begin(stage::NORM);
     tokens([&](int64_t t) {
-      float* row = y + t * hidden_;
-      if (post.weight) apply(post, row, hidden_, row);
-      add_row(base + t * hidden_, row, hidden_, c_.scale_of_added(), row);
+      int64_t at = t * hidden_;
+      if (norm.weight) apply(norm, x + at, hidden_, x + at);
+      add_row(base + at, x + at, hidden_, scale, y + at);
+      for (int64_t i = 0; factor != 1 && i < hidden_; i++) y[at + i] *= factor;
     });
+  }
+
+  // y = (y + norm of the product of the layer's input, gated by y) * factor.
+  void add_input(float factor) {
+    Products up(c_.input_up, s_.y, num_rows_, s_.inner), down(c_.input_down, s_.inner, num_rows_, s_.hidden);
+    int64_t size = width_of(c_.input_up);
+    prepare_rows(up, prepared_);
+    member_.laps.begin(stage::UP);
+    up.stages(member_, prepared_, &c_.input_down);
+    member_.laps.begin(stage::ROUND);
+    tokens([&](int64_t t) {
+      const float* input = s_.inputs + (chosen_ ? chosen_[t] : t) * s_.input_columns + c_.first_input;
+      for (int64_t i = 0; i < size; i++) s_.inner[t * size + i] *= input[i];
+      down.prepare(t, prepared_);
+    });
+    member_.laps.begin(stage::DOWN);
+    down.stages(member_, prepared_, next_);
+    add_normed(c_.input_norm, s_.y, s_.hidden, s_.y, 1, factor);
+  }
+
+  // Queries, keys and values from the latents in `projected`.
+  void expand_latents(const Latent& latent) {
+    int64_t width = width_of(c_.projections);
+    float* kv = s_.projected + first_latent(c_);
+    Products queries(latent.query_up, s_.projected, num_rows_, s_.query, nullptr, width);
+    Products keys(latent.kv_up, kv, num_rows_, s_.expanded, nullptr, width);
+    char* behind = prepared_ + queries.bytes;
+    member_.laps.begin(stage::NORM);
+    tokens([&](int64_t t) {
+      float *query_row = s_.projected + t * width, *kv_row = kv + t * width;
+      if (latent.query_rank) apply(latent.query_norm, query_row, latent.query_rank, query_row);
+      apply(latent.kv_norm, kv_row, latent.kv_rank, kv_row);
+      queries.prepare(t, prepared_);
+      keys.prepare(t, behind);
+    });
+    member_.laps.begin(stage::PROJECTIONS);
+    if (latent.query_rank) queries.stages(member_, prepared_, &latent.kv_up);
+    keys.stages(member_, behind, &c_.output);
   }
 
   const Norm& norm_of_feed() const { return c_.is_parallel && !c_.second_norm.weight ? c_.first_norm : c_.second_norm; }
@@ -222,17 +229,27 @@ class Layer {
   }
 };
 
-// Bytes for the rows of any product of the layer, for those of `up` and `down` at once, and for its mixture.
+// f(matrix) for all matrices of a layer but those of a mixture.
+template <class F>
+void each_matrix(const LayerCall& c, F f) {
+  for (const Matrix* m : {&c.projections, &c.output, &c.up, &c.down, &c.input_up, &c.input_down}) f(*m);
+  if (c.latent) f(c.latent->query_up), f(c.latent->kv_up);
+}
+
+// Bytes for the rows of any product of the layer, for those of products that are prepared together, and for its mixture.
 int64_t prepared_bytes(const LayerCall& c) {
   int64_t most = c.mixture ? mixture_bytes(*c.mixture, c.step->num_tokens) : 0;
   auto bytes_of = [&](const Matrix& m) { return Products(m, nullptr, c.step->num_tokens, nullptr).bytes; };
-  return std::max({most, bytes_of(c.projections), bytes_of(c.output), bytes_of(c.up) + bytes_of(c.down)});
+  each_matrix(c, [&](const Matrix& m) { most = std::max(most, bytes_of(m)); });
+  if (c.latent) most = std::max(most, bytes_of(c.latent->query_up) + bytes_of(c.latent->kv_up));
+  return std::max(most, bytes_of(c.up) + bytes_of(c.down));
 }
 
 int64_t num_multiplications(const LayerCall& c) {
   int64_t sum = c.mixture ? mixture_multiplications(*c.mixture) : 0;
-  for (const Matrix* all : {&c.projections, &c.output, &c.up, &c.down})
-    for (const Matrix* m = all; m; m = m->more) sum += m->num_rows * m->num_columns;
+  each_matrix(c, [&](const Matrix& all) {
+    for (const Matrix* m = &all; m; m = m->more) sum += m->num_rows * m->num_columns;
+  });
   return sum * c.step->num_tokens;
 }
 
@@ -247,9 +264,13 @@ void count(StageTimes times, stage::Kind kind, const Matrix& all, int64_t num_ro
 // `num_rows` has the layer after its attention.
 void count(StageTimes times, const LayerCall& c, const AttentionCall& attention, int64_t num_rows) {
   count(times, stage::PROJECTIONS, c.projections, c.step->num_tokens);
+  if (c.latent)
+    for (const Matrix* m : {&c.latent->query_up, &c.latent->kv_up}) count(times, stage::PROJECTIONS, *m, c.step->num_tokens);
   if (!num_rows) return;
   count_attention(times, attention);
   count(times, stage::OUTPUT, c.output, num_rows);
+  count(times, stage::UP, c.input_up, num_rows);
+  count(times, stage::DOWN, c.input_down, num_rows);
   if (c.mixture) return count_mixture(times, *c.mixture, num_rows);
   count(times, stage::UP, c.up, num_rows);
   count(times, stage::DOWN, c.down, num_rows);
@@ -270,7 +291,7 @@ void run(const LayerCall* const* calls, int64_t count, F f, const ModelCall* mod
   int64_t* ends = numbers.take<int64_t>(count * num_experts);
   char* prepared = scratch.take<char>(bytes);
   auto body = [&](team::Member& member) {
-    if (model) before_layers(member, *model);
+    if (model) before_layers(member, *model, prepared);
     for (int64_t i = 0; i < count; i++) {
       const Matrix* head = model && model->num_logits ? &model->head : nullptr;
       const Matrix* next = i + 1 < count ? &calls[i + 1]->projections : head;

@@ -40,6 +40,17 @@ struct Mixture {
   int64_t weighs_input;           // weights are those of what experts read, not of what they give
 };
 
+// Latent attention: queries, keys and values are products of normalised latents, which are `projections` of x. A row of these has
+// the latent of queries, or queries, then that of keys and values, then the columns of keys that are rotated and that all heads
+// share. A head of queries or keys is `plain_dim` columns and those that are rotated.
+struct Latent {
+  int64_t query_rank, kv_rank;  // columns of latents; no query_rank: `projections` has queries
+  int64_t plain_dim;
+  Norm query_norm, kv_norm;
+  Matrix query_up;  // to [num_heads, head_dim]
+  Matrix kv_up;     // to [num_heads, plain_dim + value_dim]
+};
+
 // What changes from step to step. Layers of the same sizes share it.
 struct LayerStep {
   int64_t num_tokens, rotated;
@@ -56,6 +67,9 @@ struct LayerStep {
   const float* x;    // [num_tokens, hidden_size]
   float* y;          // [num_tokens, hidden_size]; may be x
   const int64_t* positions;  // [num_tokens], if queries have a temperature
+  float* expanded;           // [num_tokens, num_heads, plain_dim + value_dim] of Latent
+  const float* inputs;       // [num_tokens, input_columns] of all layers, beside x
+  int64_t input_columns;
 };
 
 // A product whose norm has no weight reads what the norm would.
@@ -78,6 +92,13 @@ struct LayerCall {
   double value_scale;                 // 0 stands for 1
   int64_t values_are_keys;            // `projections` has no values: they are the keys before norms and RoPE
   int64_t reuses_keys;                // `projections` has queries alone; another layer has written keys and values
+
+  const Latent* latent;               // or null
+  // y gets the norm of down(activation(up y) * input) for the columns of `inputs` from `first_input` on. Without data: it does not
+  Matrix input_up, input_down;
+  Norm input_norm;
+  int64_t first_input;
+  double output_scale;                // of y, or 0; only behind `input_down`, a norm or a factor of what is added
 
   float scale_of_added() const { return residual_scale ? (float)residual_scale : 1.0f; }
 };

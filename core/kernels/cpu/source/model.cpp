@@ -6,6 +6,8 @@
 #include "elementwise.h"
 #include "epilogue.h"
 #include "half.h"
+#include "products.h"
+#include "scratch.h"
 
 #include <algorithm>
 
@@ -43,6 +45,20 @@ void embed(const ModelCall& c, int64_t t) {
     std::copy_n(a->cosines[run] + row, a->rotated, a->cos + t * a->rotated);
     std::copy_n(a->sines[run] + row, a->rotated, a->sin + t * a->rotated);
   }
+}
+
+Products input_products(const ModelCall& c) { return Products(c.input_projection, c.x, c.num_tokens, c.inputs); }
+
+// Inputs of a token's layers, from the products of x.
+void finish_inputs(const ModelCall& c, int64_t t) {
+  static thread_local Scratch scratch;
+  int64_t width = width_of(c.input_projection);
+  float *row = c.inputs + t * width, *own = scratch.take<float>(width);
+  read_row(c.input_table, c.ids[t], width, own);
+  const Norm& norm = c.input_norm;
+  for (int64_t i = 0; i < width; i += c.input_size)
+    norm_row(row + i, c.input_size, norm.center, (float)norm.eps, norm.weight, norm.bias, row + i);
+  add_row(own, row, width, 1, row);
 }
 
 constexpr int64_t CAPPED_TOGETHER = 8192;  // logits of a tile
@@ -91,18 +107,29 @@ struct Found {
 }  // namespace
 
 int64_t prepared_bytes(const ModelCall& c) {
-  return product_bytes(c) + (c.best ? Found(c, nullptr).bytes * omp_get_max_threads() : 0);
+  int64_t head = product_bytes(c) + (c.best ? Found(c, nullptr).bytes * omp_get_max_threads() : 0);
+  return std::max(head, input_products(c).bytes);
 }
 
 int64_t num_multiplications(const ModelCall& c) {
-  int64_t sum = 0;
-  for (const Matrix* m = &c.head; m; m = m->more) sum += m->num_rows * m->num_columns;
-  return sum * c.num_logits;
+  auto size_of = [](const Matrix& all) {
+    int64_t sum = 0;
+    for (const Matrix* m = &all; m; m = m->more) sum += m->num_rows * m->num_columns;
+    return sum;
+  };
+  return size_of(c.head) * c.num_logits + size_of(c.input_projection) * c.num_tokens;
 }
 
-void before_layers(team::Member& member, const ModelCall& c) {
+void before_layers(team::Member& member, const ModelCall& c, char* prepared) {
+  Products products = input_products(c);
   member.laps.begin(stage::EMBEDDING);
-  member.stage(c.num_tokens, [&](int64_t t, int64_t) { embed(c, t); });
+  member.stage(c.num_tokens, [&](int64_t t, int64_t) {
+    embed(c, t);
+    if (c.input_projection.data) products.prepare(t, prepared);
+  });
+  if (!c.input_projection.data) return;
+  products.stages(member, prepared, nullptr);
+  member.stage(c.num_tokens, [&](int64_t t, int64_t) { finish_inputs(c, t); });
 }
 
 void after_layers(team::Member& member, const ModelCall& c, char* prepared) {

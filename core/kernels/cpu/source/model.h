@@ -39,6 +39,12 @@ struct ModelCall {
   int64_t* best;               // in place of logits, or null: [num_logits] the best tokens (see best.h)
   // what is the same in every step again
   Norm embedding_norm;         // of rows of `tokens`
+  // `inputs` of layers: rows of a table, and the norm of each layer's part of a product of x. Without data: there are none
+  Table input_table;
+  Matrix input_projection;
+  Norm input_norm;
+  int64_t input_size;          // columns of a layer
+  float* inputs;               // [num_tokens, columns of all layers]
   double logit_cap;            // logits become cap * tanh(logit / cap), which the best token does not need; 0: they stay
 };
 
@@ -46,13 +52,13 @@ struct ModelCall {
 // layer only their keys and values are read.
 inline bool has_chosen_rows(const ModelCall& call) { return call.num_logits < call.num_tokens; }
 
-// Bytes that `after_layers` prepares.
+// Bytes that `before_layers` or `after_layers` prepares.
 int64_t prepared_bytes(const ModelCall& call);
 
 int64_t num_multiplications(const ModelCall& call);
 
-// x and the angles of all tokens.
-void before_layers(team::Member& member, const ModelCall& call);
+// x, the angles and the inputs of layers of all tokens. `prepared` is aligned to a cache line.
+void before_layers(team::Member& member, const ModelCall& call, char* prepared);
 
-// Logits or best tokens. `prepared` is aligned to a cache line.
+// Logits or best tokens. `prepared` likewise.
 void after_layers(team::Member& member, const ModelCall& call, char* prepared);

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from core.kernels.cpu.library import Kernels, kernels
+from core.kernels.cpu.bindings import Kernels
+from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import padded_rows
 from core.kernels.cpu.stage_times import StageTimes
 from core.model.forward import EagerForward, ForwardPass, Logits
