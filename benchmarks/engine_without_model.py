@@ -8,8 +8,8 @@ from core.engine import Engine
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
-from core.model.forward import Logits
 from core.model.last_tokens import LastTokens
+from core.model.logits_rows import Logits
 from core.model.runner import ModelRunner
 from core.model_input import ModelInput
 from core.sampling.sampler import Sampler

@@ -23,7 +23,7 @@ from compat_tests.support.faults import (
 )
 from core.build import LoadedEngine, load_engine
 from core.contract.config import EngineConfig, ModelConfig
-from core.model.forward import Logits
+from core.model.logits_rows import Logits
 from core.model_input import ModelInput
 from core.pipeline import InFlight, Runner
 from core.scheduler import SchedulerOutput

@@ -23,7 +23,7 @@ from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.lent import LentCore
 from core.kernels.cpu.model import Angles
 from core.layer_spec import LayerSpec
-from core.model.forward import Logits
+from core.model.logits_rows import Logits
 from core.model_input import ModelInput
 from core.models.spec import Attention, DecoderSpec
 

@@ -15,7 +15,7 @@ from core.attention.base import AttentionBackend
 from core.executors.attention_shapes import layer_spec
 from core.executors.plain_weights import Roles, Weights
 from core.layer_spec import LayerSpec
-from core.model.forward import Logits
+from core.model.logits_rows import Logits
 from core.model_input import ModelInput
 from core.models.spec import (
     Activation,

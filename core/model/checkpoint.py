@@ -19,8 +19,6 @@ from core.model.on_meta import QuickOnMeta
 from core.model.prequantised import is_quantised, placement, quantisation_of
 from core.system import torch_import
 
-STATE_DICT_SUFFIXES = (".pt", ".pth", ".bin")
-
 
 def load_pretrained(config: ModelConfig, source: str, device: torch.device) -> Any:
     """Load the directory or hub id ``source`` with ``from_pretrained``."""

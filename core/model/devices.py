@@ -6,8 +6,10 @@ import torch
 
 from core.contract.config import DType
 from core.contract.errors import ModelLoadError
-from core.model.plain import COMPUTED
 from core.system.private_names import cpu_multiplies_bfloat16
+
+COMPUTED = (torch.float32, torch.bfloat16, torch.float16)
+"""Types of activations. Weights of other types are quantised codes or their scales."""
 
 _DTYPES = {
     "float32": torch.float32,

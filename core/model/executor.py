@@ -9,7 +9,7 @@ from typing import Protocol
 from core.attention.base import AttentionBackend
 from core.kernels.cpu.lent import LentCore
 from core.layer_spec import LayerSpec
-from core.model.forward import Logits
+from core.model.logits_rows import Logits
 from core.model_input import ModelInput
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -10,21 +10,9 @@ from torch import nn
 
 from core.attention.base import AttentionBackend
 from core.model.last_tokens import LastTokens
+from core.model.logits_rows import Logits
 from core.model_input import ModelInput
 from core.pinned import Uploads
-from core.sampling.result import Tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Logits:
-    """The logits of a step. The next step may overwrite them.
-
-    ``best`` is the result of ``core.sampling.greedy.greedy_tokens``, if known. If the step wants
-    the best tokens alone and they are known, what is in ``values`` may be undefined.
-    """
-
-    values: torch.Tensor  # [num_logits, vocab_size]
-    best: Tokens | None = None  # int64 [num_logits]
 
 
 class OwnForward(Protocol):

@@ -10,9 +10,10 @@ from core import load_progress
 from core.contract.config import ModelConfig
 from core.model.checkpoint import load_pretrained
 from core.model.devices import pick_device
+from core.model.facts import describe
 from core.model.gguf import load_gguf
 from core.model.load_errors import one_line_errors
-from core.model.loaded_model import LoadedModel, describe
+from core.model.loaded_model import LoadedModel
 from core.model.memory import enough_memory
 from core.model.modelling_import import import_modelling
 from core.model.prequantised import move

@@ -1,4 +1,4 @@
-"""Which tokens of a step need logits, and which rows of the logits belong to which sequence."""
+"""The logits of a step: which tokens need them, and which rows belong to which sequence."""
 
 from __future__ import annotations
 
@@ -8,9 +8,22 @@ import numpy as np
 import torch
 
 from core.pinned import upload
+from core.sampling.result import Tokens
 from core.scheduler import ScheduledSequence, SchedulerOutput
 
 _NO_ROWS = range(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """The logits of a step. The next step may overwrite them.
+
+    ``best`` is the result of ``core.sampling.greedy.greedy_tokens``, if known. If the step wants
+    the best tokens alone and they are known, what is in ``values`` may be undefined.
+    """
+
+    values: torch.Tensor  # [num_logits, vocab_size]
+    best: Tokens | None = None  # int64 [num_logits]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from core.model.devices import COMPUTED
 from core.system.private_names import has_hooks
-
-COMPUTED = (torch.float32, torch.bfloat16, torch.float16)
-"""Types of activations. Weights of other types are quantised codes or their scales."""
 
 
 def is_plain(module: Any) -> bool:

@@ -10,9 +10,9 @@ import torch
 
 from core.contract.errors import GenerationFailed
 from core.kv.storage import KVStorage
-from core.model.forward import ForwardPass, Logits
+from core.model.forward import ForwardPass
 from core.model.last_tokens import LastTokens
-from core.model.logits_rows import LogitsRows
+from core.model.logits_rows import Logits, LogitsRows
 from core.model_input import ModelInputs
 from core.sampling.logprobs import PromptScores
 from core.sampling.result import PendingTokens, RowFailure, SampledTokens, SequenceResult

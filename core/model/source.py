@@ -10,7 +10,8 @@ from core import builtin_model
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.names import MAGIC, SUFFIX, models_in, part_names
-from core.model.checkpoint import STATE_DICT_SUFFIXES
+
+STATE_DICT_SUFFIXES = (".pt", ".pth", ".bin")
 
 
 def find_gguf(config: ModelConfig) -> Path | None:

@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from core.build import load_engine
 from core.contract.config import EngineConfig, KVCacheDType, ModelConfig
 from core.engine import Engine
-from core.model.forward import EagerForward, Logits
+from core.model.forward import EagerForward
+from core.model.logits_rows import Logits
 from core.model_input import ModelInput
 from tests.real.fetch import PACKAGES, ROOT, Unavailable, fetched
 from tests.support.tiny_engine import request, run, token_ids

@@ -1,7 +1,7 @@
 """A GraphCapture for devices without CUDA graphs."""
 
-from core.model.forward import Logits
 from core.model.graphs.capture import Compute
+from core.model.logits_rows import Logits
 
 
 class RerunCapture:

@@ -15,7 +15,7 @@ from core.contract.errors import ModelLoadError
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.engine import Engine
-from core.model.loaded_model import describe
+from core.model.facts import describe
 from core.text.tokenizer import Tokenizer
 from tests.support.tokenizers import byte_level
 from tests.zoo.fields import CONTEXT

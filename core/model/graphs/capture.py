@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from core.model.forward import Logits
 from core.model.graphs.unowned import unowned
+from core.model.logits_rows import Logits
 from core.system.private_names import end_allocation_to_pool
 
 Compute: TypeAlias = Callable[[], Logits]

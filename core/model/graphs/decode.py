@@ -6,8 +6,9 @@ import numpy as np
 import torch
 
 from core.attention.base import DecodePlan, GraphableBackend
-from core.model.forward import EagerForward, Logits
+from core.model.forward import EagerForward
 from core.model.graphs.capture import Compute, GraphCapture
+from core.model.logits_rows import Logits
 from core.model_input import ModelInput
 from core.pinned import Uploads
 from core.sampling.greedy import greedy_tokens

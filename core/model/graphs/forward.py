@@ -9,12 +9,13 @@ from bisect import bisect_left
 import torch
 
 from core.attention.base import GraphableBackend
-from core.model.forward import EagerForward, ForwardPass, Logits
+from core.model.forward import EagerForward, ForwardPass
 from core.model.graphs.capture import GraphCapture
 from core.model.graphs.decode import DecodeGraph, plan_start
 from core.model.graphs.pieces import PiecewiseForward
 from core.model.graphs.sizes import graph_batch_sizes, piece_sizes
 from core.model.hook import AttentionHook
+from core.model.logits_rows import Logits
 from core.model_input import ModelInput
 from core.pinned import Uploads
 

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 
 from core.attention.base import GraphableBackend
-from core.model.forward import EagerForward, ForwardPass, Logits
+from core.model.forward import EagerForward, ForwardPass
 from core.model.graphs.capture import Compute, Cut, GraphCapture
 from core.model.hook import AttentionHook
+from core.model.logits_rows import Logits
 from core.model_input import ModelInput
 from core.pinned import Uploads
 

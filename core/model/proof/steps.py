@@ -20,7 +20,7 @@ from core.contract.params import SamplingParams
 from core.kv.manager import KVCacheManager
 from core.layer_spec import LayerSpec
 from core.model.cache import KVCache
-from core.model.forward import Logits
+from core.model.logits_rows import Logits
 from core.model_input import ModelInput, ModelInputs
 from core.sequence import Sequence
 

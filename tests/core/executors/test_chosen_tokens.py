@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from core.kernels.cpu.library import kernels
-from core.model.forward import EagerForward, Logits
+from core.model.forward import EagerForward
+from core.model.logits_rows import Logits
 from core.model_input import ModelInput
 from core.sampling.greedy import FAILED, MASKED, greedy_tokens
 from tests.support.described import BFLOAT16, FLOAT32, INT8, edited, executor_of, wrapped

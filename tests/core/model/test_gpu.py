@@ -12,9 +12,10 @@ from core.contract.config import EngineConfig, ModelConfig, Quantization
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.engine import Engine
-from core.model.forward import EagerForward, Logits
+from core.model.forward import EagerForward
 from core.model.graphs.capture import CUDAGraphCapture
 from core.model.graphs.pieces import PiecewiseForward
+from core.model.logits_rows import Logits
 
 pytestmark = [
     pytest.mark.gpu,

@@ -12,9 +12,10 @@ from transformers import BertConfig, MambaConfig, WhisperConfig
 
 from core.contract.config import EngineConfig
 from core.contract.errors import ModelLoadError
+from core.model.facts import describe
 from core.model.keys_per_row import keys_per_row
 from core.model.limits import Limits
-from core.model.loaded_model import LoadedModel, context_length, describe
+from core.model.loaded_model import LoadedModel, context_length
 from tests.support.checkpoints import tiny_model
 
 

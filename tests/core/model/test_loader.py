@@ -13,7 +13,7 @@ from core.contract.errors import ModelLoadError
 from core.fit import estimate_fit
 from core.model.checkpoint import STATE_DICT_SUFFIXES
 from core.model.devices import pick_device, pick_dtype
-from core.model.loaded_model import describe
+from core.model.facts import describe
 from core.model.loader import load_model
 from tests.support.checkpoints import CONTEXT, VOCAB_SIZE, tiny_model
 

@@ -17,10 +17,11 @@ from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.kv.storage import block_nbytes
 from core.layer_spec import LayerSpec
+from core.model.facts import describe
 from core.model.hook import AttentionHook
 from core.model.largest_step import chunk_lengths, run_largest_step
 from core.model.limits import Limits
-from core.model.loaded_model import LoadedModel, describe
+from core.model.loaded_model import LoadedModel
 from core.model.memory import (
     MIN_CPU_RESERVE,
     cpu_budget,

@@ -28,13 +28,13 @@ from core.grammar.processor import GrammarProcessor
 from core.kernels.triton.draw import draw_rows
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
+from core.model.facts import describe
 from core.model.forward import EagerForward, ForwardPass
 from core.model.graphs.forward import GraphedForward
 from core.model.graphs.pieces import PiecewiseForward
 from core.model.graphs.sizes import piece_sizes
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
-from core.model.loaded_model import describe
 from core.model.runner import ModelRunner
 from core.sampling.processors import default_processors
 from core.sampling.processors.thinking_budget import ThinkingBudget

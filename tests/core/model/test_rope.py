@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Phi3Config, PhimoeCo
 from core.build import assemble
 from core.contract.config import EngineConfig
 from core.model import memory
-from core.model.loaded_model import describe
+from core.model.facts import describe
 from core.model.rope import fix_rope
 from core.text.tokenizer import Tokenizer
 from tests.support.checkpoints import VOCAB_SIZE

@@ -24,7 +24,7 @@ from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.linear import Format
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
-from core.model.forward import Logits
+from core.model.logits_rows import Logits
 from core.model_input import ModelInput
 from core.models.families import describe
 from core.models.spec import DecoderSpec

@@ -12,7 +12,8 @@ from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import padded_rows
 from core.kernels.cpu.stage_times import StageTimes
-from core.model.forward import EagerForward, ForwardPass, Logits
+from core.model.forward import EagerForward, ForwardPass
+from core.model.logits_rows import Logits
 from core.model_input import ModelInput
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 from tests.support.described import executor_of, wrapped

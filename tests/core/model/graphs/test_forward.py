@@ -9,10 +9,11 @@ import torch
 
 from core.attention.base import GraphableBackend, backend_factory
 from core.kv.storage import KVStorage
-from core.model.forward import EagerForward, Logits
+from core.model.forward import EagerForward
 from core.model.graphs.forward import GraphedForward, with_graphs
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
+from core.model.logits_rows import Logits
 from core.model_input import build_model_input
 from core.sampling.greedy import greedy_tokens
 from tests.support.builders import make_sequence
