@@ -145,7 +145,9 @@ def _folder(config: ModelConfig) -> Files:
         raise Undescribed(f"the hub has no config.json of {source} for this user")
     values = raw_config(config, source)
     context = context_length(SimpleNamespace(**values)) or 0
-    _, names = describe(values, context)
+    spec, names = describe(values, context)
+    if spec.num_positions is not None:  # another key may say more
+        context = min(context or spec.num_positions, spec.num_positions)
     if not is_here:
         fetch_weights(source)
         find_file(source, "generation_config.json")
