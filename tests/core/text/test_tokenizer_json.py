@@ -253,7 +253,7 @@ def test_the_text_side_starts_without_transformers():
     program = (
         "import sys\n"
         "from core import builtin_model\n"
-        "from core.grammar.matchers import MatcherFactory, TokenTable\n"
+        "from core.grammar.matcher.matchers import MatcherFactory, TokenTable\n"
         "from core.text.tokenizer import Tokenizer\n"
         "tokenizer = Tokenizer.load(str(builtin_model.path()))\n"
         "ids = tokenizer.encode_chat([{'role': 'user', 'content': 'hi'}])\n"
