@@ -243,3 +243,29 @@ def test_the_text_side_starts_without_transformers():
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("in_config", "own", "others"),
+    [
+        (None, None, {}),
+        ("C", None, {}),
+        ("C", "J é\r\n", {}),
+        ([{"name": "default", "template": "D"}, {"name": "rag", "template": "R"}], None, {}),
+        ({"default": "D", "tool_use": "T"}, None, {}),
+        ("C", "J", {"tool_use": "T", "a.b": "B"}),
+        ("C", "J", {"default": "D"}),
+        ("C", None, {"tool_use": "T"}),
+    ],
+)
+def test_templates_are_found_where_transformers_finds_them(tmp_path, in_config, own, others):
+    byte_level().save_pretrained(tmp_path)
+    write(tmp_path, tokenizer_config=fields_of(tmp_path) | {"chat_template": in_config})
+    (tmp_path / "chat_template.jinja").unlink()
+    if own is not None:
+        (tmp_path / "chat_template.jinja").write_text(own, encoding="utf-8", newline="")
+    for name, template in others.items():
+        path = tmp_path / "additional_chat_templates" / f"{name}.jinja"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(template, encoding="utf-8")
+    check_same(tmp_path)
