@@ -1,4 +1,4 @@
-"""The tokenizer of a model, as transformers has it."""
+"""The tokenizer of a model: a ``FastTokenizer``, or transformers' own."""
 
 from __future__ import annotations
 
