@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from core.checkpoint_files import folder_of
+from core.checkpoint_files import find_file, folder_of
 from core.contract.config import AttentionBackendName, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.executors.supported import check_supported
@@ -24,6 +24,7 @@ from core.kernels.cpu.linear import Format
 from core.model.config_files import check_generation_config, generation_of, raw_config
 from core.model.devices import pick_dtype
 from core.model.gguf import gguf_dtype
+from core.model.hub_files import fetch_weights
 from core.model.loaded_model import context_length
 from core.model.source import find_gguf, is_state_dict, source_of
 from core.model.weight_files import weight_files
@@ -138,14 +139,23 @@ def _folder(config: ModelConfig) -> Files:
     """The files of a directory in Hugging Face format, or of the hub's cache."""
     if is_state_dict(config):
         raise Undescribed("the weights are not in safetensors files")
-    folder = folder_of(source_of(config))
-    if folder is None:
-        raise Undescribed("the hub's cache does not have the model yet")
-    values = raw_config(config, str(folder))
+    source = source_of(config)
+    is_here = Path(source).exists()
+    if not is_here and find_file(source, "config.json") is None:
+        raise Undescribed(f"the hub has no config.json of {source} for this user")
+    values = raw_config(config, source)
     context = context_length(SimpleNamespace(**values)) or 0
-    _, names = describe(values, context)
+    spec, names = describe(values, context)
+    if spec.num_positions is not None:  # another key may say more
+        context = min(context or spec.num_positions, spec.num_positions)
+    if not is_here:
+        fetch_weights(source)
+        find_file(source, "generation_config.json")
+    folder = folder_of(source)
+    if folder is None:
+        raise Undescribed(f"{source} is no directory")
     paths = _weights(folder)
-    check_generation_config(str(folder))
+    check_generation_config(source)
     ends, sampling = generation_of(folder)
     name = values.get("dtype") or values.get("torch_dtype")
     return Files(

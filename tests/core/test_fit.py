@@ -61,7 +61,10 @@ def test_weights_are_counted_once_where_they_are_shared(tiny):
 def test_a_quantisation_that_cannot_be_is_refused_like_the_engine_does(tiny, monkeypatch):
     config = EngineConfig(kv_cache_memory=2**20, max_model_len=64)
     monkeypatch.setattr(library, "kernels_or_reason", lambda: "no compiler")
-    for quantization, why in (("fp8", "fp8 needs CUDA"), ("int8", "needs the compiled kernels")):
+    for quantization, why in (
+        ("fp8", "fp8 needs CUDA"),
+        ("int8", "needs a model that the compiled"),
+    ):
         model = ModelConfig(model=tiny, quantization=quantization)
         for load in (estimate_fit, load_engine):
             with pytest.raises(ModelLoadError, match=why):
