@@ -12,13 +12,14 @@ from core.assembly.scheduler import build_memory_ahead, build_scheduler
 from core.contract.config import EngineConfig, ModelConfig, Quantization
 from core.contract.info import EngineInfo
 from core.engine import Engine
-from core.executors.described import described
+from core.executors.described import Described, described_and
 from core.executors.load import load_described
 from core.grammar.compiler import GrammarCompiler
+from core.model.devices import pick_device
 from core.model.limits import Limits
 from core.model.loader import LoadedModel, load_model
 from core.model.source import source_of
-from core.models.spec import Undescribed
+from core.proof.prove import check_proved
 from core.stages import Stages
 from core.text.tokenizer import Tokenizer
 
@@ -60,11 +61,19 @@ def load_engine(
 
 def _load(model_config: ModelConfig, config: EngineConfig) -> LoadedModel:
     """The model from its spec, if its family has a row, else transformers' module."""
-    try:
-        return load_described(model_config, described(model_config, config.attention_backend))
-    except Undescribed as error:
-        logger.debug("transformers computes the model: %s", error)
-        return replace(load_model(model_config), undescribed=str(error))
+    if pick_device(model_config.device).type != "cpu":
+        return load_model(model_config)
+
+    def load_proved(known: Described) -> LoadedModel:
+        check_proved(known.files.values)
+        return load_described(model_config, known)
+
+    found = described_and(model_config, config.attention_backend, load_proved)
+    if isinstance(found, LoadedModel):
+        return found
+    logger.debug("transformers computes the model: %s", found.reason)
+    model = load_model(model_config)
+    return replace(model, undescribed=found.reason) if found.has_row else model
 
 
 def assemble(

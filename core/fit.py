@@ -12,16 +12,15 @@ from core.assembly.attention import attention_factory
 from core.attention.layer_groups import groups_on
 from core.contract.config import EngineConfig, ModelConfig
 from core.executors.attention_shapes import layer_spec
-from core.executors.described import described
+from core.executors.described import Described, described_and
 from core.executors.load import check_tensors, model_of, weights_nbytes
-from core.fusion.cpu.available import cpu_kernels
+from core.kernels.cpu.library import kernels
 from core.model.budget import on_cpu
 from core.model.cache import kv_dtype, plan_cache
 from core.model.devices import pick_device
 from core.model.hook import AttentionHook
 from core.model.limits import Limits
-from core.models.spec import Undescribed
-from core.skeleton import Skeleton, build_skeleton
+from core.skeleton import build_skeleton
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,25 +41,23 @@ class Fit:
 def estimate_fit(model_config: ModelConfig, config: EngineConfig) -> Fit:
     """Estimate, for a CPU. Raises ModelLoadError if the model would not fit or not load."""
     device = pick_device(model_config.device)
-    try:
-        known = described(model_config, config.attention_backend)
-        check_tensors(known)
-    except Undescribed:
-        skeleton = build_skeleton(model_config, device)
-        if device.type != "cpu":
-            raise NotImplementedError("the fit on a GPU is not estimated") from None
-        layers = AttentionHook(skeleton.model.module).layers
-        backend: str = config.attention_backend
-        if backend == "auto":
-            has_kernels = cpu_kernels(skeleton.model, model_config.quantization) is not None
-            backend = "cpu" if has_kernels else "torch"
-    else:
-        skeleton, backend = Skeleton(model_of(known), weights_nbytes(known), in_blocks=False), "cpu"
+    if device.type != "cpu":
+        raise NotImplementedError("the fit on a GPU is not estimated")
+    known = described_and(model_config, config.attention_backend, check_tensors)
+    if isinstance(known, Described):
+        model, nbytes, backend = model_of(known), weights_nbytes(known), "cpu"
         layers = [layer_spec(layer.mixer) for layer in known.spec.layers]
-    model, limits = skeleton.model, Limits.of(skeleton.model, config)
-    cache_dtype = kv_dtype(model, config, in_blocks=skeleton.in_blocks and backend == "cpu")
+    else:
+        model = build_skeleton(model_config, device)
+        nbytes = sum(parameter.nbytes for parameter in set(model.module.parameters()))
+        layers = AttentionHook(model.module).layers
+        backend = config.attention_backend
+        if backend == "auto":
+            backend = "torch" if kernels() is None else "cpu"
+    limits = Limits.of(model, config)
+    cache_dtype = kv_dtype(model, config)
     budget = on_cpu(
-        model, layers, attention_factory(backend, model, config), limits, to_load=skeleton.nbytes
+        model, layers, attention_factory(backend, model, config), limits, to_load=nbytes
     )
     fixed = config.kv_cache_memory
     groups = groups_on(device, layers, limits.max_model_len)
@@ -69,7 +66,7 @@ def estimate_fit(model_config: ModelConfig, config: EngineConfig) -> Fit:
     )
     return Fit(
         dtype=str(model.dtype).removeprefix("torch."),
-        weights_nbytes=skeleton.nbytes,
+        weights_nbytes=nbytes,
         own_context=limits.max_model_len,
         max_model_len=planned.max_model_len,
         num_kv_tokens=num_blocks[0] * limits.block_size,

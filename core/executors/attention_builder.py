@@ -49,7 +49,7 @@ class AttentionBuilder:
             role, heads = "query", heads[:1]
         else:
             role = "qk" if mixer.values_are_keys else "qkv"
-        parts = self._of.reader.matrices(role, self._index, self._shapes[role])
+        parts = self._of.matrices(role, self._index, self._shapes[role])
         bias = self._of.bias(role, self._index, self._shapes[role]) if mixer.has_bias else None
         if mixer.rope is not None and mixer.rope.pairs == "neighbours":
             orders = [halves(mixer.rope, mixer.head_dim, count) for count in heads]

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from core.executors.role_packer import RolePacker
-from core.executors.rows import split, split_groups
+from core.executors.rows import kinds_of, split, split_groups
 from core.executors.supported import epilogue_of, unsupported
 from core.gguf.blocks import BlockMatrix
 from core.kernels.cpu.grouped import GroupedWeight
@@ -43,11 +43,11 @@ class FeedBuilder:
             only = self._matrix(role, spec.has_bias)
             return Matrix.of(only, epilogue, self._slopes(spec, prefix)), down
         of, i, shape = self._of, self._index, self._shapes[role]
-        gate, up = split(of.reader.matrices(role, i, shape), [spec.size, spec.size])
+        gate, up = split(of.matrices(role, i, shape), [spec.size, spec.size])
         biases = [None, None] if not spec.has_bias else of.bias(role, i, shape).chunk(2)
         both = of.packer.interleave((gate, biases[0]), (up, biases[1]))
         if both is None:
-            raise unsupported(f"{spec.size} inner columns, or gates in another type")
+            raise unsupported(f"gates and ups of {spec.size} columns in {kinds_of([gate, up])}")
         return Matrix.of(of.keep(both), epilogue), down
 
     def mixture(self, spec: specs.Mixture) -> Mixture:
@@ -87,33 +87,34 @@ class FeedBuilder:
         if expert.has_bias:
             biases = {role: of.bias(role, i, shapes[role]) for role in biases}
         first = self._of.reader.groups("experts_up", i, shapes["experts_up"])
-        [second] = self._of.reader.groups("experts_down", i, shapes["experts_down"])
+        second = self._of.reader.groups("experts_down", i, shapes["experts_down"])
         bias = biases["experts_up"]
         if expert.is_gated:
-            halves = split_groups(first, spec.num_experts, expert.size)
-            up = self._gated(halves, spec.num_experts, None if bias is None else bias.chunk(2, 1))
+            first = split_groups(first, spec.num_experts, expert.size)
+            up = self._gated(first, spec.num_experts, None if bias is None else bias.chunk(2, 1))
         else:
-            [only] = first
-            up = self._plain_groups(only, spec.num_experts, bias)
+            up = self._plain_groups(first, spec.num_experts, bias)
+        if up is None:
+            raise unsupported(f"experts of {expert.size} columns in {kinds_of(first)}")
         down = self._plain_groups(second, spec.num_experts, biases["experts_down"])
-        if up is None or down is None:
-            raise unsupported(f"experts of {expert.size} columns, or in other types")
+        assert down is not None
         return of.keep(up), of.keep(down)
 
     def _gated(
         self, halves: list[Group], count: int, biases: tuple[torch.Tensor, ...] | None
     ) -> GroupedWeight | None:
+        packer = self._of.packer
         blocks = [half for half in halves if isinstance(half, BlockMatrix)]
         if len(blocks) == len(halves):
-            return self._of.packer.block_groups(blocks, count, is_gated=True)
+            return packer.block_groups(blocks, count, is_gated=True, biases=biases)
         tensors = [half for half in halves if not isinstance(half, BlockMatrix)]
-        return self._of.packer.gated_groups(
-            tensors, None if biases is None else (biases[0], biases[1])
-        )
+        return packer.gated_groups(tensors, biases) if len(tensors) == len(halves) else None
 
     def _plain_groups(
-        self, group: Group, count: int, bias: torch.Tensor | None
+        self, groups: list[Group], count: int, bias: torch.Tensor | None
     ) -> GroupedWeight | None:
+        [group] = groups
         if isinstance(group, BlockMatrix):
-            return self._of.packer.block_groups([group], count)
+            biases = None if bias is None else [bias]
+            return self._of.packer.block_groups([group], count, biases=biases)
         return self._of.packer.groups(group, bias)

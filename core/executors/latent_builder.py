@@ -78,7 +78,7 @@ class LatentBuilder:
     ) -> tuple[list[Weight], torch.Tensor | None]:
         """A matrix and its bias; ``order`` is that of halves, for neighbours alone."""
         shape = self._shapes[role]
-        parts = self._of.reader.matrices(role, self._index, shape)
+        parts = self._of.matrices(role, self._index, shape)
         bias = self._of.bias(role, self._index, shape) if has_bias else None
         if order is None or self._mixer.rope.pairs == "halves":
             return parts, bias

@@ -19,6 +19,7 @@ from core.layer_spec import LayerSpec
 from core.models import spec as specs
 from core.models.spec import DecoderSpec
 from core.weights.packer import Packer
+from core.weights.quantiser import Quantiser
 from core.weights.roles import RoleReader
 
 Kept = TypeVar("Kept")
@@ -40,10 +41,19 @@ class Calls:
 
 
 class CallBuilder:
-    """Packs the weights of a spec and fills the kernels' arguments. Core thread only."""
+    """Packs the weights of a spec and fills the kernels' arguments. Core thread only.
 
-    def __init__(self, spec: DecoderSpec, reader: RoleReader, packer: Packer) -> None:
-        self._spec, self._roles = spec, RolePacker(reader, packer)
+    ``quantiser`` turns matrices into blocks first.
+    """
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        reader: RoleReader,
+        packer: Packer,
+        quantiser: Quantiser | None = None,
+    ) -> None:
+        self._spec, self._roles = spec, RolePacker(reader, packer, quantiser)
         self._workspace = Workspace()
 
     def build(self) -> Calls:
@@ -61,7 +71,8 @@ class CallBuilder:
     def _model(self) -> ModelCall:
         spec, reader, hidden = self._spec, self._roles.reader, self._spec.hidden_size
         shape = (spec.vocab_size, hidden)
-        [embedding] = reader.matrices("embedding", None, shape)
+        source = self._roles if spec.ties_head else reader
+        [embedding] = source.matrices("embedding", None, shape)
         bias = None
         if spec.has_head_bias:
             bias = reader.whole("head_bias", None, shape[:1]) * spec.logit_scale
@@ -69,7 +80,7 @@ class CallBuilder:
             head = self._roles.stack([embedding], bias)
             tokens = Table.of_packed(head, spec.embedding_scale)
         else:
-            head = self._roles.stack(reader.matrices("head", None, shape), bias)
+            head = self._roles.stack(self._roles.matrices("head", None, shape), bias)
             tokens = self._roles.table(embedding, spec.embedding_scale)
         norm = self._roles.norm(
             spec.final_norm, "final_norm", None, (hidden,), scale=spec.logit_scale

@@ -16,16 +16,20 @@ from core.kernels.cpu.model import Table
 from core.models import spec as specs
 from core.models.spec import Norm
 from core.weights.packer import Packer
+from core.weights.quantiser import Quantiser
 from core.weights.roles import RoleReader, Weight
 
 Kept = TypeVar("Kept")
 
 
 class RolePacker:
-    """Packs what a reader reads. Core thread only."""
+    """Packs what a reader reads, in blocks if there is a quantiser. Core thread only."""
 
-    def __init__(self, reader: RoleReader, packer: Packer) -> None:
+    def __init__(
+        self, reader: RoleReader, packer: Packer, quantiser: Quantiser | None = None
+    ) -> None:
         self.reader, self.packer = reader, packer
+        self._quantiser = quantiser
         self.kept: list[Any] = []  # ctypes structures do not keep what they point to
 
     def keep(self, value: Kept) -> Kept:
@@ -35,8 +39,15 @@ class RolePacker:
 
     def matrix(self, role: str, layer: int | None, shape: specs.Shape, bias: bool) -> PackedWeight:
         """Pack a matrix and its bias."""
-        parts = self.reader.matrices(role, layer, shape)
+        parts = self.matrices(role, layer, shape)
         return self.stack(parts, self.bias(role, layer, shape) if bias else None)
+
+    def matrices(self, role: str, layer: int | None, shape: specs.Shape) -> list[Weight]:
+        """The matrices of a role as they are packed."""
+        parts = self.reader.matrices(role, layer, shape)
+        if self._quantiser is None:
+            return parts
+        return self._quantiser.quantised(role, layer, parts)
 
     def bias(self, role: str, layer: int | None, shape: specs.Shape) -> torch.Tensor:
         """The bias of a matrix in float32."""

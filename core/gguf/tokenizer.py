@@ -77,8 +77,11 @@ def _named(metadata: Metadata, default_ids: dict[str, int]) -> dict[str, str | N
     return found
 
 
-def tokenizer_of(metadata: Metadata) -> Any:
-    """Build transformers' tokenizer of a file. Raises ModelLoadError."""
+def tokenizer_of(metadata: Metadata) -> tuple[Tokenizer, dict[str, str], str | None]:
+    """Build the tokenizer of a file; its tokens by name, as "eos_token"; the chat template.
+
+    Raises ModelLoadError.
+    """
     model = metadata.text(f"{_KEY}model")
     if model not in _MODELS:
         raise ModelLoadError(f"its tokenizer {model!r} is not supported; {', '.join(_MODELS)} are")
@@ -93,10 +96,10 @@ def tokenizer_of(metadata: Metadata) -> Any:
             raise
         raise ModelLoadError(f"its tokenizer cannot be built: {error}") from error
     template = "tokenizer.chat_template"
-    return _wrapped(
+    return (
         backend,
-        chat_template=metadata.text(template) if template in metadata else None,
-        **{name: token for name, token in named.items() if token is not None},
+        {name: token for name, token in named.items() if token is not None},
+        metadata.text(template) if template in metadata else None,
     )
 
 
@@ -253,22 +256,6 @@ def _add_bos_and_eos(
     backend.post_processor = TemplateProcessing(
         single=single, pair=None, special_tokens=[(t, vocabulary.ids[t]) for t in around]
     )
-
-
-def _wrapped(backend: Tokenizer, **arguments: Any) -> Any:
-    """Return transformers' tokenizer around a backend, which it does not copy."""
-    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - slow to import
-
-    class GgufTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
-        """A backend that was built elsewhere. ``tokenizer_object`` would be copied in seconds."""
-
-        def __init__(self) -> None:
-            self._tokenizer = backend
-            processor = backend.post_processor
-            super().__init__(**arguments)
-            self._tokenizer.post_processor = processor
-
-    return GgufTokenizer()
 
 
 _MODELS = {

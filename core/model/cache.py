@@ -90,13 +90,13 @@ class KVCache:
         return GroupedAttention(factory, self.storages, self.groups)
 
 
-def kv_dtype(model: LoadedModel, config: EngineConfig, *, in_blocks: bool = False) -> torch.dtype:
+def kv_dtype(model: LoadedModel, config: EngineConfig) -> torch.dtype:
     """The type of keys and values.
 
     A model whose weights are ``in_blocks`` computes in float32; its cache need not be wider than
     that of other models.
     """
-    own = torch.bfloat16 if in_blocks else model.dtype
+    own = torch.bfloat16 if model.in_blocks else model.dtype
     types = {"auto": own, "fp8": torch.float8_e4m3fn, "int8": torch.int8}
     return types[config.kv_cache_dtype]
 

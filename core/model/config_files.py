@@ -63,15 +63,24 @@ def check_generation_config(source: str) -> None:
 
 
 class Generation(NamedTuple):
-    """What a ``generation_config.json`` says: the tokens that end an answer, and defaults."""
+    """What files say of generation: the tokens that end an answer, and defaults of sampling."""
 
     eos_token_ids: frozenset[int]
     sampling: dict[str, float]
 
 
 def generation_of(folder: Path) -> Generation:
-    """Read the file of a folder that ``check_generation_config`` accepts; empty without one."""
+    """Read the files of a folder that ``check_generation_config`` accepts, as transformers does.
+
+    Without a generation_config.json that is config.json, whose part for text adds what is not
+    beside it. Raises ModelLoadError.
+    """
     content = _check(str(folder), _GENERATION)
+    if not is_there(folder / _GENERATION):
+        content = _check(str(folder), "config.json")
+        names = ("decoder", "generator", "text_config")
+        inner: dict[str, Any] = next((part for name in names if (part := content.get(name))), {})
+        content = {**inner, **{name: v for name, v in content.items() if v is not None}}
     sampling = {name: value for name in SAMPLING if (value := content.get(name)) is not None}
     return Generation(end_ids(content), sampling)
 

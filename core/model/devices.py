@@ -6,7 +6,6 @@ import torch
 
 from core.contract.config import DType
 from core.contract.errors import ModelLoadError
-from core.kernels.cpu.library import kernels
 from core.model.plain import COMPUTED
 from core.system.private_names import cpu_multiplies_bfloat16
 
@@ -26,12 +25,18 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def pick_dtype(name: DType, checkpoint: torch.dtype | None, device: torch.device) -> torch.dtype:
+def pick_dtype(
+    name: DType,
+    checkpoint: torch.dtype | None,
+    device: torch.device,
+    *,
+    by_kernels: bool = False,
+) -> torch.dtype:
     """``auto`` is the type of the checkpoint, or float32 if the device computes that type slowly.
 
-    The compiled CPU kernels store bfloat16 and multiply it in float32 if the CPU has no bfloat16
-    instructions. torch's own products are fast only with these instructions. No CPU computes
-    float16 fast.
+    torch's own products are fast in bfloat16 only with instructions for it. With ``by_kernels`` the
+    compiled kernels compute, which store bfloat16 and multiply it in float32 without them. No CPU
+    computes float16 fast.
     """
     if name != "auto":
         return _DTYPES[name]
@@ -39,5 +44,5 @@ def pick_dtype(name: DType, checkpoint: torch.dtype | None, device: torch.device
     assert dtype is not None
     if device.type != "cpu" or dtype is torch.float32:
         return dtype
-    is_fast = dtype is torch.bfloat16 and (kernels() is not None or cpu_multiplies_bfloat16())
+    is_fast = dtype is torch.bfloat16 and (by_kernels or cpu_multiplies_bfloat16())
     return torch.bfloat16 if is_fast else torch.float32

@@ -17,15 +17,9 @@ from core.contract.errors import ModelLoadError
 from core.gguf.end_tokens import end_token_ids
 from core.gguf.families import Family, family_of
 from core.gguf.file import GgufFile
-from core.gguf.modules import BlockEmbedding, BlockExperts, BlockLinear
 from core.gguf.weights import Weight, weights_of
-from core.kernels.cpu.library import kernels
 from core.model.devices import pick_dtype
-from core.system.private_names import replace_parameters, stacked_activation
 from core.system.torch_import import restored_if_needed
-
-_GATE_AND_UP, _DOWN = ".gate_up_proj", ".down_proj"
-"""The parameters of a module of stacked experts."""
 
 _MAKERS = {torch.empty, torch.ones, torch.zeros}
 """What modules make their parameters with, before they are initialised."""
@@ -34,38 +28,26 @@ _MAKERS = {torch.empty, torch.ones, torch.zeros}
 def load_gguf(config: ModelConfig, path: Path, device: torch.device) -> Any:
     """Load a file. Raises ModelLoadError.
 
-    Matrices stay in the blocks of the file, or in its 16 bits, if the compiled kernels multiply
-    with them. Their values are float32, or the type that ``config`` names, on other devices and if
-    ``config`` wants a type or a quantisation of its own.
+    Values are float32, or the type that ``config`` names.
     """
     if config.config is not None:
         raise ModelLoadError("--config is not used with a GGUF file, which has its own")
     file = GgufFile.open(path)
     dtype = gguf_dtype(config, file, device)
     try:
-        return _load(file, dtype, keeps_blocks=_keeps_blocks(config, device))
+        return _load(file, dtype)
     except ModelLoadError as error:
         raise ModelLoadError(f"{path} cannot be served: {error}") from error
 
 
-def gguf_dtype(config: ModelConfig, file: GgufFile, device: torch.device) -> torch.dtype:
-    """The type of the model that a file is loaded as."""
-    return pick_dtype(config.dtype, _type_of(file, device), device)
+def gguf_dtype(
+    config: ModelConfig, file: GgufFile, device: torch.device, *, by_kernels: bool = False
+) -> torch.dtype:
+    """The type of the model that a file is loaded as; see ``pick_dtype``."""
+    return pick_dtype(config.dtype, _type_of(file, device), device, by_kernels=by_kernels)
 
 
-def stays_in_blocks(config: ModelConfig, file: GgufFile, device: torch.device) -> bool:
-    """Whether matrices of a file stay as they are in it when it is loaded."""
-    is_float32 = gguf_dtype(config, file, device) is torch.float32
-    has_blocks = any(len(t.shape) > 1 and t.info.type.name != "F32" for t in file.tensors.values())
-    return _keeps_blocks(config, device) and is_float32 and has_blocks
-
-
-def _keeps_blocks(config: ModelConfig, device: torch.device) -> bool:
-    is_free = config.dtype == "auto" and config.quantization == "none"
-    return is_free and device.type == "cpu" and kernels() is not None
-
-
-def _load(file: GgufFile, dtype: torch.dtype, *, keeps_blocks: bool) -> Any:
+def _load(file: GgufFile, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM  # noqa: PLC0415 - slow to import
     from transformers.initialization import no_init_weights  # noqa: PLC0415
 
@@ -74,10 +56,8 @@ def _load(file: GgufFile, dtype: torch.dtype, *, keeps_blocks: bool) -> Any:
     with no_init_weights(), _WithoutMemory():
         module = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
     weights = weights_in(file, family, module)
-    if keeps_blocks and dtype is torch.float32:  # else every matrix has the type of the model
-        _put_blocks(module, weights)
     _fill(module, weights, dtype)
-    _tie(module)
+    module.tie_weights()
     assert not any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers()))
     module.generation_config.eos_token_id = sorted(end_token_ids(file.metadata)) or None
     return module
@@ -127,57 +107,13 @@ def _shapes(module: Any) -> dict[str, torch.Size]:
     return {name: p.shape for name, p in module.named_parameters() if name not in tied}
 
 
-def _put_blocks(module: nn.Module, weights: dict[str, Weight]) -> None:
-    """Replace linear layers and embeddings by ones with the blocks of their weight."""
-    for name in [name for name, weight in weights.items() if weight.is_blocks]:
-        place = name.removesuffix(".weight")
-        original: Any = module.get_submodule(place)
-        if type(original) is nn.Linear or type(original).__name__ == "Conv1D":
-            module.set_submodule(place, BlockLinear(weights.pop(name).matrix()))
-        elif isinstance(original, nn.Embedding):
-            # the embeddings of some families multiply by a number
-            scale = float(getattr(original, "embed_scale", 1.0))
-            matrix = weights.pop(name).matrix()
-            module.set_submodule(place, BlockEmbedding(matrix, scale))
-    for name in [name for name in weights if name.endswith(_GATE_AND_UP)]:
-        place = name.removesuffix(_GATE_AND_UP)
-        pair = [weights[name], weights[place + _DOWN]]
-        if all(weight.is_experts_in_blocks for weight in pair):
-            _put_experts(module, place, *pair)
-            del weights[name], weights[place + _DOWN]
-
-
-def _put_experts(module: nn.Module, place: str, first: Weight, second: Weight) -> None:
-    """Replace a module of stacked experts by one with their blocks."""
-    original: Any = module.get_submodule(place)
-    gate, up = first.matrices()
-    [down] = second.matrices()
-    activation = stacked_activation(original)
-    if activation is None:
-        raise ModelLoadError(f"the experts of {type(original).__name__} have no known activation")
-    experts = BlockExperts(gate, up, activation, down, first.shape[0])
-    replace_parameters(original, {})  # the activation keeps the module alive
-    module.set_submodule(place, experts)
-
-
 def _fill(module: nn.Module, weights: dict[str, Weight], dtype: torch.dtype) -> None:
     """Write the values of the other parameters."""
     for name, weight in weights.items():
         place, _, attribute = name.rpartition(".")
         owner = module.get_submodule(place)
-        value = weight.values(dtype)
-        if not isinstance(owner, BlockLinear):
-            value = nn.Parameter(value, requires_grad=False)
+        value = nn.Parameter(weight.values(dtype), requires_grad=False)
         setattr(owner, attribute, value)
-
-
-def _tie(module: Any) -> None:
-    """Let the output layer share the embedding's weight if the file has none of its own."""
-    embedding = module.get_input_embeddings()
-    if module.config.tie_word_embeddings and isinstance(embedding, BlockEmbedding):
-        module.set_output_embeddings(BlockLinear(embedding.weight))
-    else:
-        module.tie_weights()
 
 
 def _type_of(file: GgufFile, device: torch.device) -> torch.dtype:

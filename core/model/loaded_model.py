@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from core.model.config_files import SAMPLING
+from core.model.config_files import SAMPLING, end_ids
 from core.model.executor import Executor
 from core.model.layout import store_conv1d_by_column
 from core.model.plain import activation_dtype
@@ -115,10 +115,7 @@ def context_length(config: Any) -> int | None:
 
 def _eos_token_ids(config: Any) -> frozenset[int]:
     """End tokens that a configuration names."""
-    eos = getattr(config, "eos_token_id", None)
-    if eos is None:
-        return frozenset()
-    return frozenset([eos] if isinstance(eos, int) else eos)
+    return end_ids({"eos_token_id": getattr(config, "eos_token_id", None)})
 
 
 def _default_sampling(module: Any) -> dict[str, float]:

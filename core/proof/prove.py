@@ -54,6 +54,14 @@ def prove(
     return verdict
 
 
+def check_proved(values: Mapping[str, Any]) -> None:
+    """Raise Undescribed with the reason if a ``config.json`` is not proved exact."""
+    verdict = prove(values)
+    logger.debug("the model's spec: %s", verdict)
+    if not verdict.is_exact:
+        raise Undescribed(f"its twin is not exact: {verdict.reason}")
+
+
 def _difference(twin: Twin) -> str:
     """What is not as in transformers; empty if all is. Raises Undescribed, and any other error."""
     with tempfile.TemporaryDirectory() as folder:

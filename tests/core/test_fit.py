@@ -11,7 +11,7 @@ from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.fit import estimate_fit
-from core.fusion.cpu import available
+from core.kernels.cpu import library
 from tests.support.gguf_files import write_gguf
 from tests.support.gguf_models import in_blocks, tensors_of_file, values_of_file
 
@@ -60,8 +60,11 @@ def test_weights_are_counted_once_where_they_are_shared(tiny):
 
 def test_a_quantisation_that_cannot_be_is_refused_like_the_engine_does(tiny, monkeypatch):
     config = EngineConfig(kv_cache_memory=2**20, max_model_len=64)
-    monkeypatch.setattr(available, "kernels", lambda: None)
-    for quantization, why in (("fp8", "fp8 needs CUDA"), ("int8", "needs the compiled kernels")):
+    monkeypatch.setattr(library, "kernels_or_reason", lambda: "no compiler")
+    for quantization, why in (
+        ("fp8", "fp8 needs CUDA"),
+        ("int8", "needs a model that the compiled"),
+    ):
         model = ModelConfig(model=tiny, quantization=quantization)
         for load in (estimate_fit, load_engine):
             with pytest.raises(ModelLoadError, match=why):

@@ -41,20 +41,3 @@ def test_the_path_of_a_gguf_file_is_tried(tmp_path: Path) -> None:
     model, config = ModelConfig(model=str(file)), EngineConfig(max_model_len=32)
     assert try_path(model, config) == load_engine(model, config).info.path
     assert try_path(model, config).name == WHOLE
-
-
-@each("family", ["qwen3_moe", "gpt2", "gpt_oss"])
-def test_weights_are_not_needed(family: str, tmp_path: Path) -> None:
-    assert str(tried(tmp_path, family)) == WHOLE
-
-
-def test_the_reason_of_a_slower_path_is_found(tmp_path: Path) -> None:
-    path = tried(tmp_path, "llama", hidden_act="relu")
-    assert (path.name, path.expected) == ("module by module", WHOLE)
-    assert path.slower_because == "layer 0, LlamaDecoderLayer: its block, LlamaMLP, is not known"
-
-
-def test_a_quantised_checkpoint_is_not_tried(tmp_path: Path) -> None:
-    method = {"quant_method": "gptq", "bits": 4}
-    with pytest.raises(NotImplementedError, match="quantised checkpoint"):
-        tried(tmp_path, "llama", quantization_config=method)

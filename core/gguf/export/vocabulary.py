@@ -153,7 +153,7 @@ def _named(tokenizer: Any, end_ids: set[int]) -> Keys:
     }
     more = sorted(end_ids - {tokenizer.eos_token_id})
     keys |= {_KEY + key: i for key, i in zip(_MORE_ENDS, more, strict=False)}
-    ids = tokenizer("a").input_ids
+    ids = tokenizer.backend_tokenizer.encode("a").ids
     keys[f"{_KEY}add_bos_token"] = bool(ids) and ids[0] == tokenizer.bos_token_id
     keys[f"{_KEY}add_eos_token"] = bool(ids) and ids[-1] == tokenizer.eos_token_id
     return keys
@@ -162,7 +162,7 @@ def _named(tokenizer: Any, end_ids: set[int]) -> Keys:
 def _check(keys: Keys, architecture: str, backend: Any, unknown: str | None) -> None:
     """Compare what a reader makes of the keys with the tokenizer."""
     data = np.frombuffer(header({"general.architecture": architecture, **keys}, ()), np.uint8)
-    found = tokenizer_of(Metadata(read_header(data).metadata)).backend_tokenizer
+    found, *_ = tokenizer_of(Metadata(read_header(data).metadata))
     for text in PROBES:
         wanted = backend.encode(text, add_special_tokens=True).ids
         ids = found.encode(text, add_special_tokens=True).ids

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from torch import nn
 
-from core.gguf.modules import weights_in_blocks
 from core.layer_spec import LayerSpec
 
 MAX_PARAMETERS = 24_000_000
@@ -71,7 +70,6 @@ def _num_needed(layers: nn.ModuleList, specs: Specs) -> int:
     num_parameters = 0
     for count, layer in enumerate(layers, 1):
         num_parameters += sum(parameter.numel() for parameter in layer.parameters())
-        num_parameters += sum(weight.rows * weight.columns for weight in weights_in_blocks(layer))
         if num_parameters > MAX_PARAMETERS and count > needed:
             return max(needed, count - 1)
     return len(layers)

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from core.gguf.blocks import BLOCK_TYPES, BlockMatrix, BlockType
-from core.gguf.modules import BlockEmbedding, BlockLinear
 from core.gguf.values import reference_values, rows_of, values_of
 from tests.support.gguf_blocks import random_matrix
 
@@ -117,18 +116,9 @@ def test_rows_are_looked_up():
     matrix = random_matrix(BLOCK_TYPES[14], 9, 512)
     ids = torch.tensor([[8, 0], [3, 3]])
     assert torch.equal(rows_of(matrix, ids), values_of(matrix)[ids])
-    assert torch.equal(BlockEmbedding(matrix, 3.0)(ids), values_of(matrix)[ids] * 3.0)
 
 
 def test_rows_are_permuted_block_for_block():
     matrix = random_matrix(BLOCK_TYPES[12], 6, 256)
     order = np.array([5, 0, 3, 1, 2, 4])
     assert torch.equal(values_of(matrix.taken(order)), values_of(matrix)[torch.tensor(order)])
-
-
-def test_a_block_linear_layer_multiplies_by_the_values():
-    matrix, bias = random_matrix(BLOCK_TYPES[3], 48, 96), torch.randn(48)
-    x = torch.randn(2, 5, 96)
-    expected = x @ values_of(matrix).T + bias
-    assert torch.allclose(BlockLinear(matrix, bias)(x), expected, atol=1e-4)
-    assert not list(BlockLinear(matrix, bias).parameters())

@@ -3,10 +3,10 @@
 The prompts are longer than the windows and are computed in chunks, in one batch, on cached blocks.
 """
 
-import copy
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,12 +24,12 @@ from transformers import (
 
 from core.attention.base import AttentionBackend, backend_factory
 from core.contract.errors import ModelLoadError
-from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.kernels.cpu.library import kernels
-from core.kernels.cpu.linear import Format
 from core.kv.storage import KVStorage
 from core.model.hook import AttentionHook
+from core.models.families import FAMILIES
 from tests.support.checkpoints import DECODER
+from tests.support.described import assembled, loaded
 from tests.support.tiny_engine import assert_generated, build_engine, prompts, run_prompts
 
 pytestmark = pytest.mark.slow
@@ -90,16 +90,11 @@ def test_batch_equals_generate(family: str, backend: str) -> None:
 
 
 @pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
-@pytest.mark.parametrize("family", sorted(CONFIGS))
-def test_fused_modules_keep_the_tokens(family: str) -> None:
-    def fuse(model: torch.nn.Module, hook: AttentionHook) -> None:
-        attention = list(zip(hook.modules, hook.layers, strict=True))
-        assert fuse_for_cpu(kernels(), model, attention, Format.FLOAT32)
-
+@pytest.mark.parametrize("family", sorted(CONFIGS.keys() & FAMILIES.keys()))
+def test_rows_keep_the_tokens(family: str, tmp_path: Path) -> None:
     given = prompts(1)
-    model = copy.deepcopy(model_of(family))
-    engine = build_engine(family, model=model, backend="cpu", prepare=fuse)
-    answers = run_prompts(engine, given, 24)
+    model_of(family).save_pretrained(tmp_path)
+    answers = run_prompts(assembled(loaded(tmp_path)).engine, given, 24)
     assert_generated(model_of(family), given, answers)
 
 

@@ -14,11 +14,8 @@ from transformers import AutoModelForCausalLM, TorchAoConfig
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.fusion.accelerate import accelerate
-from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.fusion.cuda.catalogue import fuse_for_cuda
 from core.fusion.patterns import matrix_of
-from core.kernels.cpu.library import kernels
-from core.kernels.cpu.linear import Format
 from core.model.hook import AttentionHook
 from core.model.loader import load_model
 from core.model.plain import activation_dtype, is_plain
@@ -88,24 +85,6 @@ def test_fused_for_a_gpu_only_plain_modules_are_replaced(
     assert counts["rotary"] == NUM_LAYERS
     assert counts["norm"] >= 2 * NUM_LAYERS + 1
     assert not {"linear", "mlp", "qkv", "residual"} & counts.keys()
-
-
-@pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
-@pytest.mark.parametrize("family", FAMILIES)
-def test_fused_for_a_cpu_only_plain_modules_are_replaced(
-    family: str, checkpoints: dict[str, tuple[Path, Any]]
-) -> None:
-    directory, meant = checkpoints[family]
-    loaded = load_model(ModelConfig(model=str(directory), device="cpu"))
-    counts: dict[str, int] = {}
-
-    def prepare(model: nn.Module, hook: AttentionHook) -> None:
-        counts.update(fuse_for_cpu(kernels(), model, attention_of(hook), Format.FLOAT32))
-
-    assert answers(family, loaded.module, prepare=prepare) == answers(family, meant)
-    assert counts["rotary"] == NUM_LAYERS
-    assert counts["head"] == 1
-    assert not {"linear", "mlp"} & counts.keys()
 
 
 def test_an_explicit_type_is_used(checkpoints: dict[str, tuple[Path, Any]]) -> None:
@@ -230,7 +209,7 @@ def test_quantised_models_are_loaded_onto_their_device() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
-@pytest.mark.parametrize("target", ["none", "cpu", "cuda"])
+@pytest.mark.parametrize("target", ["none", "cuda"])
 def test_a_torchao_checkpoint_is_served(target: str, tmp_path: Path) -> None:
     from torchao.quantization import Int8WeightOnlyConfig  # noqa: PLC0415 - it may be missing
 
@@ -244,8 +223,6 @@ def test_a_torchao_checkpoint_is_served(target: str, tmp_path: Path) -> None:
     counts: dict[str, int] = {}
 
     def prepare(model: nn.Module, hook: AttentionHook) -> None:
-        if target == "cpu":
-            counts.update(fuse_for_cpu(kernels(), model, attention_of(hook), Format.FLOAT32))
         if target == "cuda":
             counts.update(fuse_for_cuda(model, attention_of(hook), TorchOps()))
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -27,7 +28,6 @@ from core.model.forward import Logits
 from core.model_input import ModelInput
 from core.models.families import describe
 from core.models.spec import DecoderSpec
-from core.proof.reference import draw
 from core.weights.packer import Packer
 from core.weights.roles import RoleReader, SafetensorsFiles
 from tests.core.models.cases import SIZES, Case
@@ -52,7 +52,7 @@ class Twin:
     def __init__(self, case: Case, folder: Path) -> None:
         self.case, self.folder = case, folder
         model = _eager(AutoModelForCausalLM.from_config, config_of(case))
-        draw(model)
+        _draw(model)
         model.save_pretrained(folder)
         model = _eager(AutoModelForCausalLM.from_pretrained, folder)
         with torch.inference_mode():
@@ -73,14 +73,15 @@ class Twin:
 
     def worst_compiled(self, kernels: Kernels, *, in_chunks: bool) -> float:
         """The same of the compiled executor. Raises Undescribed for what it does not compute."""
+        return self.difference(self.compiled(kernels, Format.FLOAT32), in_chunks)
+
+    def compiled(self, kernels: Kernels, fmt: Format) -> Run:
+        """The compiled executor, with weights in a format."""
         reader = RoleReader(self.tensors(), self.spec, self.names)
-        calls = CallBuilder(self.spec, reader, Packer(kernels, Format.FLOAT32)).build()
+        calls = CallBuilder(self.spec, reader, Packer(kernels, fmt)).build()
         executor = CompiledExecutor(kernels, calls, self.spec_of)
         executor.fix_length(self.case.max_model_len)
-        storage = storage_of(executor.layers, len(self.prompts))
-        backend = PagedCPUBackend(storage, executor.layers)
-        executor.attach(backend)
-        return self.difference(Run(executor, backend), in_chunks)
+        return compiled_run(executor, len(self.prompts))
 
     def spec_of(self, max_model_len: int) -> DecoderSpec:
         return describe(self.values, max_model_len)[0]
@@ -100,6 +101,26 @@ def _eager(make: Any, source: Any) -> Any:
 
 def _prompt(length: int) -> torch.Tensor:
     return torch.randint(3, 97, (length,), generator=torch.Generator().manual_seed(length))
+
+
+def _draw(model: torch.nn.Module) -> None:
+    """Values with which logits differ from token to token, no norm or bias at its neutral value."""
+    generator = torch.Generator().manual_seed(1)
+    embedding = 0.1 if "gemma" in model.config.model_type else 0.7  # Gemmas multiply them
+    buffers = [b for b in model.named_buffers() if b[0].endswith(("correction_bias", "scalar"))]
+    for name, x in [*model.named_parameters(), *buffers]:
+        noise = torch.randn(x.shape, generator=generator)
+        if x.dim() > 1 and "correction_bias" not in name:
+            size = 1.2 / min(x.shape[-2:]) ** 0.5
+            if "embed" in name or "wte" in name:
+                size = embedding
+            elif name.endswith("gate_up_proj_bias"):
+                size = 2.5  # beyond the limit of gpt-oss's gate
+            x.data.copy_(noise * size)
+        else:
+            x.data.copy_(0.3 * noise + name.endswith(("norm.weight", "scalar")))
+            if "q_norm" in name:
+                x.data.mul_(0.25)  # Gemma 4 does not divide scores: rounding would grow with them
 
 
 def storage_of(layers: Sequence[LayerSpec], num_seqs: int) -> KVStorage:
@@ -138,22 +159,44 @@ class Run:
                     found[i].append(logits)
         return [torch.cat(parts) for parts in found]
 
+    def _step(self, pieces: list[Piece]) -> list[torch.Tensor]:
+        """The logits of all next tokens of sequences."""
+        batch = batch_of(pieces)
+        count = len(batch.token_ids)
+        values = self.step(replace(batch, logits_indices=torch.arange(count).flip(0))).values
+        return list(values.flip(0).split([len(tokens) for _, tokens, _ in pieces]))
+
     @torch.inference_mode()
-    def _step(self, pieces: list[tuple[int, torch.Tensor, int]]) -> list[torch.Tensor]:
-        """The logits of the next tokens of sequences: number, tokens, and how many are computed."""
-        counts = [len(tokens) for _, tokens, _ in pieces]
-        positions = [torch.arange(len(tokens)) + start for _, tokens, start in pieces]
-        firsts = [i * MAX_BLOCKS * BLOCK_SIZE for i, _, _ in pieces]
-        batch = ModelInput(
-            token_ids=torch.cat([tokens for _, tokens, _ in pieces]),
-            positions=torch.cat(positions),
-            slots=torch.cat([p + first for p, first in zip(positions, firsts, strict=True)]),
-            logits_indices=torch.arange(sum(counts)).flip(0),
-            query_starts=np.cumsum([0, *counts]),
-            context_lens=np.array([start + len(tokens) for _, tokens, start in pieces]),
-            block_tables=np.array(
-                [[i * MAX_BLOCKS + b for b in range(MAX_BLOCKS)] for i, _, _ in pieces]
-            ),
-        )
+    def step(self, batch: ModelInput) -> Logits:
+        """Compute a step. The next one may overwrite its logits."""
         self._backend.plan(batch)
-        return list(self._executor(batch).values.flip(0).split(counts))
+        return self._executor(batch)
+
+
+Piece: TypeAlias = tuple[int, torch.Tensor, int]
+"""Number of a sequence, its next tokens, and how many are computed."""
+
+
+def batch_of(pieces: list[Piece]) -> ModelInput:
+    """A step of these tokens, of which each sequence's last gets logits."""
+    counts = np.array([len(tokens) for _, tokens, _ in pieces])
+    positions = [torch.arange(len(tokens)) + start for _, tokens, start in pieces]
+    firsts = [i * MAX_BLOCKS * BLOCK_SIZE for i, _, _ in pieces]
+    return ModelInput(
+        token_ids=torch.cat([tokens for _, tokens, _ in pieces]),
+        positions=torch.cat(positions),
+        slots=torch.cat([p + first for p, first in zip(positions, firsts, strict=True)]),
+        logits_indices=torch.from_numpy(np.cumsum(counts) - 1),
+        query_starts=np.cumsum([0, *counts]),
+        context_lens=np.array([start + len(tokens) for _, tokens, start in pieces]),
+        block_tables=np.array(
+            [[i * MAX_BLOCKS + b for b in range(MAX_BLOCKS)] for i, _, _ in pieces]
+        ),
+    )
+
+
+def compiled_run(executor: CompiledExecutor, num_seqs: int) -> Run:
+    """The run of an executor whose context is fixed, over a cache of its own."""
+    backend = PagedCPUBackend(storage_of(executor.layers, num_seqs), executor.layers)
+    executor.attach(backend)
+    return Run(executor, backend)
