@@ -24,6 +24,7 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "dots1": {"n_shared_experts": 2, "first_k_dense_replace": 1, **_EXPERTS},
     "hunyuan_v1_dense": {"head_dim": 128},
     "hunyuan_v1_moe": {"head_dim": 128},
+    "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8},
 }
 """What a configuration class has no default for."""
