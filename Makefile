@@ -84,7 +84,7 @@ FLOOR := $(shell sed -n 's/^ *"transformers>=\([0-9.]*\).*/transformers-\1/p' py
 RELEASES := transformers-5.19.0 transformers-5.20.2 transformers-5.21.1 transformers-5.22.2 \
 	transformers-5.23.0 torch-2.14.1
 OF_RELEASES := $(wildcard tests/core/assembly/test_model_path.py) tests/core/engine/test_oracle.py \
-	tests/core/models tests/core/text/test_tokenizer_json.py tests/core/text/test_render.py \
+	tests/core/models tests/core/proof tests/core/text/test_tokenizer_json.py tests/core/text/test_render.py \
 	tests/core/load/test_config_files.py tests/zoo/test_zoo.py::test_a_sample_is_exact_or_refused
 RELEASE := from importlib.metadata import version; print(version("transformers"))
 PURE := import sysconfig; print(sysconfig.get_path("purelib"))
