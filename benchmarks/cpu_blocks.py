@@ -19,9 +19,10 @@ import torch
 
 from benchmarks.probe import fastest, probe
 from core.gguf.blocks import BLOCK_TYPES
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.blocks import BlockFormat, pack_blocks
 from core.kernels.cpu.compiler import compiled_library
-from core.kernels.cpu.library import Kernels, kernels, load
+from core.kernels.cpu.library import kernels, load
 from core.kernels.cpu.linear import Format, PackedWeight, pack
 
 ROTATED_BYTES = 256e6

@@ -25,7 +25,8 @@ from typing import NamedTuple
 import torch
 
 from benchmarks.probe import num_cores, probe, product_rates
-from core.kernels.cpu.library import Kernels, kernels
+from core.kernels.cpu.bindings import Kernels
+from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format, PackedWeight, pack
 
 ROTATED_BYTES = 256 << 20

@@ -10,11 +10,10 @@ import torch
 from torch import nn
 
 from core.attention.base import AttentionBackend, KernelBackend
-from core.fusion.cpu.decoder import fused_decoder
+from core.batch.model_input import ModelInput
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.stage_times import StageTimes
-from core.model.loaded_model import LoadedModel
-from core.model_input import ModelInput
+from core.load.loaded_model import LoadedModel
 
 CALIBRATION_CALLS = 1000
 
@@ -39,15 +38,13 @@ class ModuleTimes:
 
     def instrument(self, model: LoadedModel, attention: AttentionBackend) -> AttentionBackend:
         """Hook every module of a model; return the attention with timers around its calls."""
-        decoder: Any = model.executor
-        if decoder is None:
+        executor, library = model.executor, kernels()
+        if executor is None:
             for module in model.module.modules():
                 self.hook(module, type(module).__name__)
-            decoder = fused_decoder(model.module)
-        library = kernels()
-        if decoder is not None and library is not None:
+        elif library is not None:
             self.stages = StageTimes(library)
-            decoder.times = _OneCall(self, self.stages.address)
+            executor.times = _OneCall(self, self.stages.address)
         if isinstance(attention, KernelBackend):
             return _TimedKernel(attention, self)
         return _TimedAttention(attention, self)

@@ -8,18 +8,17 @@ import torch
 
 from core.attention.base import AttentionBackend
 from core.contract.config import EngineConfig
-from core.fusion.cpu.decoder import FusedDecoder, fused_decoder
+from core.hook.hook import AttentionHook
 from core.kernels.cpu.lent import LentCore
 from core.kernels.cpu.library import kernels
-from core.model.executor import Attending, Executor
-from core.model.forward import EagerForward, ForwardPass
-from core.model.graphs.capture import CUDAGraphCapture
-from core.model.graphs.forward import with_graphs
-from core.model.hook import AttentionHook
-from core.model.last_tokens import LastTokens
-from core.model.limits import Limits
-from core.model.loaded_model import LoadedModel
-from core.model.runner import ModelRunner
+from core.load.executor import Attending
+from core.load.loaded_model import LoadedModel
+from core.run.forward import EagerForward, ForwardPass
+from core.run.graphs.capture import CUDAGraphCapture
+from core.run.graphs.forward import with_graphs
+from core.run.last_tokens import LastTokens
+from core.run.limits import Limits
+from core.run.runner import ModelRunner
 
 
 def build_forward(
@@ -52,14 +51,11 @@ def connect_hand_over(model: LoadedModel, runner: ModelRunner) -> None:
 
     If the compute threads use every CPU, one of them leaves its own to the outputs' consumer.
     """
-    decoder: Executor | FusedDecoder | None = model.executor
-    if decoder is None:
-        decoder = fused_decoder(model.module)
-    library = kernels()
-    if decoder is None or library is None:
+    executor, library = model.executor, kernels()
+    if executor is None or library is None:
         return
     hand_over = runner.timer.hand_over
-    decoder.begin = runner.begin_layers
+    executor.begin = runner.begin_layers
     hand_over.may_wait = True
     if torch.get_num_threads() >= len(os.sched_getaffinity(0)):
-        hand_over.lender = decoder.lent = LentCore(library)
+        hand_over.lender = executor.lent = LentCore(library)

@@ -7,28 +7,22 @@ from dataclasses import dataclass
 
 import torch
 
+from core.assembly.accelerate import Acceleration, accelerate
 from core.assembly.attention import Instrument, attention_factory
 from core.assembly.forward import build_forward, connect_hand_over
 from core.attention.base import BackendFactory
 from core.contract.config import EngineConfig, Quantization
 from core.contract.info import ONE_CALL, ModelPath
-from core.fusion.accelerate import (
-    Acceleration,
-    accelerate,
-    is_exact,
-    is_in_blocks,
-    quantise_to_4_bits,
-)
-from core.model.cache import KVCache, kv_dtype, make_cache
-from core.model.executor import Attending
-from core.model.hook import AttentionHook
-from core.model.limits import Limits
-from core.model.loaded_model import LoadedModel
-from core.model.proof.engine_proof import EngineProof
-from core.model.rope import fix_rope
-from core.model.runner import ModelRunner
-from core.model.warm_up import warm_up
+from core.hook.hook import AttentionHook
+from core.load.executor import Attending
+from core.load.loaded_model import LoadedModel
+from core.module.rope import fix_rope
+from core.proof.engine_proof import EngineProof
+from core.run.limits import Limits
+from core.run.runner import ModelRunner
+from core.run.warm_up import warm_up
 from core.sampling.sampler import Sampler
+from core.sizing.cache import KVCache, kv_dtype, make_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +68,14 @@ def build_runner(
     runner = ModelRunner(forward, sampler, cache.storages, forward.eager.last_tokens)
     warm_up(runner, limits)
     connect_hand_over(model, runner)
-    acceleration = served.acceleration.with_attention(model, backend)
+    acceleration = served.acceleration
     graphs = "" if forward is forward.eager else " in CUDA graphs"
     return BuiltRunner(
         runner=runner,
         cache=cache,
         limits=limits,
         acceleration=acceleration,
-        description=f"{acceleration.description}{graphs}",
+        description=f"{acceleration.description}, attention {backend!r}{graphs}",
         num_threads=torch.get_num_threads(),
     )
 
@@ -111,7 +105,7 @@ def _of_executor(model: LoadedModel, config: EngineConfig) -> _Served | None:
         Acceleration("cpu", model.computation, ModelPath(name=ONE_CALL, expected=ONE_CALL)),
         "cpu",
         attention_factory("cpu", model, config),
-        kv_dtype(model, config, in_blocks=model.in_blocks),
+        kv_dtype(model, config),
         executor.fix_length,
     )
 
@@ -121,8 +115,6 @@ def _of_module(
 ) -> _Served:
     """transformers' module with some of its parts replaced, proved. Raises ModelLoadError."""
     rope = fix_rope(model.module, limits.max_model_len)
-    quantise_to_4_bits(model, quantization)
-    in_blocks, exact = is_in_blocks(model), is_exact(model, quantization)
     hook = AttentionHook(model.module)
     proof = EngineProof(model.module, hook)
     acceleration = accelerate(model, hook, quantization)
@@ -130,6 +122,7 @@ def _of_module(
     if backend == "auto":
         backend = acceleration.attention_backend
     make_attention = attention_factory(backend, model, config)
-    cache_dtype = kv_dtype(model, config, in_blocks=in_blocks and backend == "cpu")
-    proof.run(make_attention, dtype=model.dtype, kv_dtype=cache_dtype, is_exact=exact)
+    cache_dtype = kv_dtype(model, config)
+    is_exact = quantization == "none"
+    proof.run(make_attention, dtype=model.dtype, kv_dtype=cache_dtype, is_exact=is_exact)
     return _Served(hook, acceleration, backend, make_attention, cache_dtype, rope.fix)

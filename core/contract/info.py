@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -45,14 +45,10 @@ class PoolingInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 PathName: TypeAlias = Literal[
     "whole model in one call",
-    "all layers in one call",
-    "layer by layer",
     "module by module",
     "transformers' modules",
 ]
 """What computes a step, the fastest first."""
-
-PATHS: tuple[PathName, ...] = get_args(PathName)
 
 ONE_CALL: PathName = "whole model in one call"
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 
 from core.executors.buffers import Widths
+from core.executors.role_packer import RolePacker
 from core.executors.rows import halves, split, taken
 from core.kernels.cpu.layer import LayerCall, Matrix
 from core.kernels.cpu.layer import Norm as NormCall
 from core.kernels.cpu.linear import PackedWeight
 from core.models.spec import Attention, HeadNorm, Shape
 
-if TYPE_CHECKING:
-    from core.executors.layer_calls import CallBuilder
-
 
 class AttentionBuilder:
     """Packs what a layer of attention has up to its output."""
 
     def __init__(
-        self, of: CallBuilder, mixer: Attention, index: int, shapes: Mapping[str, Shape]
+        self, of: RolePacker, mixer: Attention, index: int, shapes: Mapping[str, Shape]
     ) -> None:
         self._of, self._mixer, self._index, self._shapes = of, mixer, index, shapes
 
@@ -52,7 +49,7 @@ class AttentionBuilder:
             role, heads = "query", heads[:1]
         else:
             role = "qk" if mixer.values_are_keys else "qkv"
-        parts = self._of.reader.matrices(role, self._index, self._shapes[role])
+        parts = self._of.matrices(role, self._index, self._shapes[role])
         bias = self._of.bias(role, self._index, self._shapes[role]) if mixer.has_bias else None
         if mixer.rope is not None and mixer.rope.pairs == "neighbours":
             orders = [halves(mixer.rope, mixer.head_dim, count) for count in heads]

@@ -1,54 +1,67 @@
-"""described: what a model's files say, for models whose family has a row."""
+"""described: which models the compiled kernels compute, and why they do not compute others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import TypeVar
 
 import torch
 
-from core.checkpoint_files import folder_of
 from core.contract.config import AttentionBackendName, ModelConfig
 from core.contract.errors import ModelLoadError
+from core.executors.files import Files, folder_files
+from core.executors.gguf_files import gguf_files
 from core.executors.supported import check_supported
-from core.kernels.cpu.library import Kernels, kernels_or_reason
+from core.kernels.cpu import library
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.linear import Format
-from core.model.config_files import check_generation_config, raw_config
-from core.model.devices import pick_device, pick_dtype
-from core.model.loaded_model import context_length
-from core.model.source import find_gguf, is_state_dict, source_of
-from core.model.weight_files import weight_files
-from core.models.families import describe
-from core.models.names import Names
-from core.models.spec import DecoderSpec, Undescribed
+from core.load.source import find_gguf
+from core.models.spec import DecoderSpec, NoRow, Undescribed
 
 _FORMATS = {torch.float32: Format.FLOAT32, torch.bfloat16: Format.BFLOAT16}
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
     """A model that the compiled kernels compute from its spec.
 
-    ``values`` are those of its ``config.json``, ``context`` its length in tokens, 0 if no key says
-    so. ``spec`` is that for the whole context. Matrices are stored as ``format``; ``dtype`` is the
-    type of its activations.
+    ``spec`` is that for the whole context. Matrices are stored as ``format``, or in blocks.
     """
 
     kernels: Kernels
-    folder: Path
-    values: Mapping[str, Any]
-    context: int
+    files: Files
     spec: DecoderSpec
-    names: Names
-    dtype: torch.dtype
     format: Format
+    in_blocks: bool
 
-    def spec_for(self, max_model_len: int) -> DecoderSpec:
-        """The spec for another served length: RoPE may have other frequencies."""
-        return describe(self.values, max_model_len)[0]
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """Why transformers computes a model; ``has_row``: although a row reads its family."""
+
+    reason: str
+    has_row: bool
+
+
+def described_and(
+    config: ModelConfig, attention: AttentionBackendName, use: Callable[[Described], T]
+) -> T | Fallback:
+    """What ``use``, which may raise Undescribed, makes of a model that is to be served on a CPU.
+
+    Raises ModelLoadError for what nothing can load, and where a quantisation is wanted that
+    transformers' modules do not have.
+    """
+    try:
+        return use(described(config, attention))
+    except Undescribed as error:
+        if config.quantization != "none":
+            raise ModelLoadError(
+                f"--quantization {config.quantization} needs a model that the compiled kernels "
+                f"compute: {error}"
+            ) from error
+        return Fallback(str(error), not isinstance(error, NoRow))
 
 
 def described(config: ModelConfig, attention: AttentionBackendName) -> Described:
@@ -58,39 +71,27 @@ def described(config: ModelConfig, attention: AttentionBackendName) -> Described
     """
     if attention not in {"auto", "cpu"}:
         raise Undescribed(f"attention {attention!r} is not part of the compiled kernels")
-    device = pick_device(config.device)
-    if device.type != "cpu":
-        raise Undescribed("rows are computed on CPUs")
-    folder = _folder(config)
-    values = raw_config(config, str(folder))
-    context = context_length(SimpleNamespace(**values)) or 0
-    spec, names = describe(values, context)
+    if config.quantization == "fp8":
+        raise ModelLoadError("--quantization fp8 needs CUDA; a CPU has int8 and int4")
+    files = files_of(config)
+    spec = files.spec_for(files.context)
     check_supported(spec)
-    compiled = kernels_or_reason()
+    compiled = library.kernels_or_reason()
     if isinstance(compiled, str):
         raise Undescribed(f"no compiled kernels: {compiled}")
-    name = values.get("dtype") or values.get("torch_dtype")
-    dtype = pick_dtype(config.dtype, getattr(torch, str(name), None), device)
-    if dtype not in _FORMATS:
+    if files.dtype not in _FORMATS:
         raise Undescribed(f"the compiled kernels do not compute in {config.dtype}")
-    check_generation_config(str(folder))
-    fmt = Format.INT8 if config.quantization == "int8" else _FORMATS[dtype]
-    return Described(compiled, folder, values, context, spec, names, dtype, fmt)
+    is_quantised = config.quantization != "none"
+    # with int4 what is not in blocks, such as experts, has 8 bits
+    fmt = Format.INT8 if is_quantised else _FORMATS[files.dtype]
+    in_blocks = bool(files.nbytes) or config.quantization == "int4"
+    return Described(compiled, files, spec, fmt, in_blocks)
 
 
-def _folder(config: ModelConfig) -> Path:
-    """The folder of the model's files. Raises Undescribed if the weights have another form."""
-    if find_gguf(config) is not None or is_state_dict(config):
-        raise Undescribed("the weights are not in safetensors files")
-    if config.quantization not in {"none", "int8"}:
-        raise Undescribed(f"the rows do not know --quantization {config.quantization}")
-    folder = folder_of(source_of(config))
-    if folder is None:
-        raise Undescribed("the hub's cache does not have the model yet")
-    try:
-        files = weight_files(folder)
-    except ModelLoadError as error:
-        raise Undescribed(str(error)) from error
-    if any(file.suffix != ".safetensors" for file in files):
-        raise Undescribed("the weights are not in safetensors files")
-    return folder
+def files_of(config: ModelConfig) -> Files:
+    """Read what the files of a model say. Raises Undescribed for other forms of weights.
+
+    Raises ModelLoadError for what nothing can load.
+    """
+    gguf = find_gguf(config)
+    return folder_files(config) if gguf is None else gguf_files(config, gguf)

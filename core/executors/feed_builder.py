@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
 
-from core.executors.rows import split, split_groups
+from core.executors.role_packer import RolePacker
+from core.executors.rows import kinds_of, split, split_groups
 from core.executors.supported import epilogue_of, unsupported
 from core.gguf.blocks import BlockMatrix
 from core.kernels.cpu.grouped import GroupedWeight
-from core.kernels.cpu.layer import Matrices, Matrix, Mixture
+from core.kernels.cpu.layer import LayerCall, Matrices, Matrix, Mixture
 from core.kernels.cpu.linear import PackedWeight
 from core.models import spec as specs
 from core.models.spec import FeedForward, Shape
-from core.weights.roles import Group
-
-if TYPE_CHECKING:
-    from core.executors.layer_calls import CallBuilder
+from core.weights.roles import Group, Weight
 
 
 class FeedBuilder:
     """Packs what a layer has behind its mixer. ``shapes`` are those of the layer's roles."""
 
-    def __init__(self, of: CallBuilder, index: int, shapes: Mapping[str, Shape]) -> None:
+    def __init__(self, of: RolePacker, index: int, shapes: Mapping[str, Shape]) -> None:
         self._of, self._index, self._shapes = of, index, shapes
 
     def _matrix(self, role: str, bias: bool) -> PackedWeight:
@@ -39,19 +36,46 @@ class FeedBuilder:
         raw = self._of.reader.whole(role, self._index, self._shapes[role])
         return self._of.keep(functional.softplus(raw))
 
-    def dense(self, spec: FeedForward, prefix: str = "") -> tuple[Matrix, Matrix]:
-        epilogue, role = epilogue_of(spec), f"{prefix}up"
+    def fill(self, call: LayerCall, spec: FeedForward) -> int:
+        """Set the arguments of a layer's feed-forward; returns the columns between its products.
+
+        Gates and ups that cannot be interleaved are one matrix in parts, which is gated behind it.
+        """
+        call.down = Matrix.of(self._matrix("down", spec.has_bias))
+        if not spec.is_gated:
+            call.up = self._ungated(spec, "up")
+            return spec.size
+        of, pair, epilogue = self._of, self._pair(spec, "up"), epilogue_of(spec)
+        both = of.packer.interleave(*pair)
+        if both is not None:
+            call.up = Matrix.of(of.keep(both), epilogue)
+            return spec.size
+        call.up, call.gate = Matrix.of(of.keep(of.packer.stack(pair))), epilogue
+        return 2 * spec.size
+
+    def dense(self, spec: FeedForward, prefix: str) -> tuple[Matrix, Matrix]:
+        """Both products of another feed-forward. Raises Undescribed if they must be gated apart."""
+        role = f"{prefix}up"
         down = Matrix.of(self._matrix(f"{prefix}down", spec.has_bias))
         if not spec.is_gated:
-            only = self._matrix(role, spec.has_bias)
-            return Matrix.of(only, epilogue, self._slopes(spec, prefix)), down
-        of, i, shape = self._of, self._index, self._shapes[role]
-        gate, up = split(of.reader.matrices(role, i, shape), [spec.size, spec.size])
-        biases = [None, None] if not spec.has_bias else of.bias(role, i, shape).chunk(2)
-        both = of.packer.interleave((gate, biases[0]), (up, biases[1]))
+            return self._ungated(spec, role), down
+        pair = self._pair(spec, role)
+        both = self._of.packer.interleave(*pair)
         if both is None:
-            raise unsupported(f"{spec.size} inner columns, or gates in another type")
-        return Matrix.of(of.keep(both), epilogue), down
+            kinds = kinds_of([weight for weight, _ in pair])
+            raise unsupported(f"gates and ups of {spec.size} columns in {kinds}")
+        return Matrix.of(self._of.keep(both), epilogue_of(spec)), down
+
+    def _ungated(self, spec: FeedForward, role: str) -> Matrix:
+        only = self._matrix(role, spec.has_bias)
+        return Matrix.of(only, epilogue_of(spec), self._slopes(spec, role.removesuffix("up")))
+
+    def _pair(self, spec: FeedForward, role: str) -> list[tuple[Weight, torch.Tensor | None]]:
+        """Gates and ups with their biases."""
+        of, i, shape = self._of, self._index, self._shapes[role]
+        weights = split(of.matrices(role, i, shape), [spec.size, spec.size])
+        biases = of.bias(role, i, shape).chunk(2) if spec.has_bias else (None, None)
+        return list(zip(weights, biases, strict=True))
 
     def mixture(self, spec: specs.Mixture) -> Mixture:
         of, i, shapes = self._of, self._index, self._shapes
@@ -90,33 +114,34 @@ class FeedBuilder:
         if expert.has_bias:
             biases = {role: of.bias(role, i, shapes[role]) for role in biases}
         first = self._of.reader.groups("experts_up", i, shapes["experts_up"])
-        [second] = self._of.reader.groups("experts_down", i, shapes["experts_down"])
+        second = self._of.reader.groups("experts_down", i, shapes["experts_down"])
         bias = biases["experts_up"]
         if expert.is_gated:
-            halves = split_groups(first, spec.num_experts, expert.size)
-            up = self._gated(halves, spec.num_experts, None if bias is None else bias.chunk(2, 1))
+            first = split_groups(first, spec.num_experts, expert.size)
+            up = self._gated(first, spec.num_experts, None if bias is None else bias.chunk(2, 1))
         else:
-            [only] = first
-            up = self._plain_groups(only, spec.num_experts, bias)
+            up = self._plain_groups(first, spec.num_experts, bias)
+        if up is None:
+            raise unsupported(f"experts of {expert.size} columns in {kinds_of(first)}")
         down = self._plain_groups(second, spec.num_experts, biases["experts_down"])
-        if up is None or down is None:
-            raise unsupported(f"experts of {expert.size} columns, or in other types")
+        assert down is not None
         return of.keep(up), of.keep(down)
 
     def _gated(
         self, halves: list[Group], count: int, biases: tuple[torch.Tensor, ...] | None
     ) -> GroupedWeight | None:
+        packer = self._of.packer
         blocks = [half for half in halves if isinstance(half, BlockMatrix)]
         if len(blocks) == len(halves):
-            return self._of.packer.block_groups(blocks, count, is_gated=True)
+            return packer.block_groups(blocks, count, is_gated=True, biases=biases)
         tensors = [half for half in halves if not isinstance(half, BlockMatrix)]
-        return self._of.packer.gated_groups(
-            tensors, None if biases is None else (biases[0], biases[1])
-        )
+        return packer.gated_groups(tensors, biases) if len(tensors) == len(halves) else None
 
     def _plain_groups(
-        self, group: Group, count: int, bias: torch.Tensor | None
+        self, groups: list[Group], count: int, bias: torch.Tensor | None
     ) -> GroupedWeight | None:
+        [group] = groups
         if isinstance(group, BlockMatrix):
-            return self._of.packer.block_groups([group], count)
+            biases = None if bias is None else [bias]
+            return self._of.packer.block_groups([group], count, biases=biases)
         return self._of.packer.groups(group, bias)

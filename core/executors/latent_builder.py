@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 
 from core.executors.buffers import Widths
+from core.executors.role_packer import RolePacker
 from core.executors.rows import halves, taken
 from core.kernels.cpu.layer import Latent, LayerCall, Matrix
 from core.kernels.cpu.linear import PackedWeight
 from core.models.spec import LatentAttention, Shape
 from core.weights.roles import Weight
 
-if TYPE_CHECKING:
-    from core.executors.layer_calls import CallBuilder
-
 
 class LatentBuilder:
     """Packs what a layer of latent attention has up to its output."""
 
     def __init__(
-        self, of: CallBuilder, mixer: LatentAttention, index: int, shapes: Mapping[str, Shape]
+        self, of: RolePacker, mixer: LatentAttention, index: int, shapes: Mapping[str, Shape]
     ) -> None:
         self._of, self._mixer, self._index, self._shapes = of, mixer, index, shapes
         self._head_dim = mixer.plain_dim + mixer.rope_dim
@@ -81,7 +78,7 @@ class LatentBuilder:
     ) -> tuple[list[Weight], torch.Tensor | None]:
         """A matrix and its bias; ``order`` is that of halves, for neighbours alone."""
         shape = self._shapes[role]
-        parts = self._of.reader.matrices(role, self._index, shape)
+        parts = self._of.matrices(role, self._index, shape)
         bias = self._of.bias(role, self._index, shape) if has_bias else None
         if order is None or self._mixer.rope.pairs == "halves":
             return parts, bias

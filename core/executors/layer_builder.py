@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from core.executors.attention_builder import AttentionBuilder
 from core.executors.attention_shapes import layer_spec
 from core.executors.buffers import Workspace
 from core.executors.feed_builder import FeedBuilder
 from core.executors.latent_builder import LatentBuilder
+from core.executors.role_packer import RolePacker
 from core.executors.supported import unsupported
 from core.kernels.cpu.layer import LayerCall, Matrix
 from core.kernels.cpu.layer import Norm as NormCall
-from core.layer_spec import LayerSpec
+from core.kv.layer_spec import LayerSpec
 from core.models.spec import Attention, FeedForward, LatentAttention, Layer, Mixture, Norm
-
-if TYPE_CHECKING:
-    from core.executors.layer_calls import CallBuilder
 
 
 class LayerBuilder:
     """Packs one layer."""
 
-    def __init__(self, of: CallBuilder, layer: Layer, index: int) -> None:
+    def __init__(self, of: RolePacker, hidden: int, layer: Layer, index: int) -> None:
         self._of, self._layer, self._index = of, layer, index
-        self._hidden = of.spec.hidden_size
+        self._hidden = hidden
         self._shapes = dict(layer.tensors(self._hidden))
         self._feed = FeedBuilder(of, index, self._shapes)
         self._mixer: AttentionBuilder | LatentBuilder
@@ -63,8 +61,7 @@ class LayerBuilder:
         if isinstance(layer.feed_forward, Mixture):
             call.mixture = ctypes.pointer(self._feed.mixture(layer.feed_forward))
         else:
-            call.up, call.down = self._feed.dense(layer.feed_forward)
-            widths["inner"] = layer.feed_forward.size
+            widths["inner"] = self._feed.fill(call, layer.feed_forward)
         if layer.layer_input is not None:
             self._set_input(call, layer.layer_input)
             widths["inner"] = max(widths.get("inner", 0), layer.layer_input.size)

@@ -50,3 +50,11 @@ def halves(rope: Rope, head_dim: int, heads: int) -> torch.Tensor:
 
 def taken(weight: Weight, order: torch.Tensor) -> Weight:
     return weight.taken(order.numpy()) if isinstance(weight, BlockMatrix) else weight[order]
+
+
+def kinds_of(weights: Sequence[Weight | Group]) -> str:
+    """The types of matrices, for a message."""
+    return " and ".join(
+        weight.type.name if isinstance(weight, BlockMatrix) else str(weight[0].dtype)
+        for weight in weights
+    )

@@ -12,9 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from core.gguf.blocks import BlockMatrix
-from core.gguf.modules import BlockLinear
-from core.kernels.cpu.grouped import GroupedWeight
 from core.system.private_names import own_tensors
 
 _INTERNAL = frozenset(vars(nn.Module()))
@@ -44,8 +41,6 @@ def _facts(module: nn.Module, *, is_attention: bool) -> tuple[Hashable, ...]:
     own = {name: value for name, value in vars(module).items() if name not in _INTERNAL}
     if LAYER_INDEX in own and (is_attention or not _reads_layer_index(type(module))):
         del own[LAYER_INDEX]
-    if type(module) is BlockLinear and module.bias is not None:  # no parameter, but a weight
-        own["bias"] = (tuple(module.bias.shape), module.bias.dtype)
     tensors = own_tensors(module)
     has_hooks = any(getattr(module, name) for name in _HOOKS)
     is_mixed = any(module.children()) and any(t is not None for t in tensors.values())
@@ -60,10 +55,6 @@ def _facts(module: nn.Module, *, is_attention: bool) -> tuple[Hashable, ...]:
 def _fact(value: object) -> Hashable:
     if isinstance(value, tuple):
         return tuple(map(_fact, value))
-    if isinstance(value, BlockMatrix):
-        return (value.type.name, value.shape)
-    if isinstance(value, GroupedWeight):
-        return (value.format, value.num_groups, value.num_rows, value.num_columns)
     if isinstance(value, partial):
         named = sorted(value.keywords.items())
         return _fact((value.func, value.args, *named))

@@ -16,47 +16,23 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from core.gguf.modules import BlockLinear
-from core.model.plain import is_plain
+from core.module.plain import is_plain
 from core.weights.roles import Matrix, Weight
 
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 
-Gate: TypeAlias = Literal["silu", "gelu_tanh", "clamped"]
-"""A gate of the product of two halves; "clamped" is that of gpt-oss."""
 
 QKV = ("q_proj", "k_proj", "v_proj")
-JOINT_QKV = ("c_attn",)
-OUTPUTS = ("o_proj", "c_proj")
 HEAD_NORMS = ("q_norm", "k_norm")
 
 NORM_OFFSETS = (0.0, 1.0)
 """What RMSNorms add to their weight: some families store the weight less 1."""
 
-_PLAIN_MLPS = (
-    ("c_fc", "act", "c_proj"),
-    ("fc1", "activation_fn", "fc2"),
-    ("fc1", "act", "fc2"),
-    ("dense_h_to_4h", "act", "dense_4h_to_h"),
-)
 _GATED_MLP = {"gate_proj", "act_fn", "up_proj", "down_proj"}
 
 _ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
-}
-
-
-def _clamped(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """gpt-oss's gate, with its default slope and limit."""
-    gate = gate.clamp(max=7.0)
-    return (up.clamp(-7.0, 7.0) + 1) * gate * torch.sigmoid(1.702 * gate)
-
-
-_GATES: dict[Gate, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "silu": lambda gate, up: _ACTIVATIONS["silu"](gate) * up,
-    "gelu_tanh": lambda gate, up: _ACTIVATIONS["gelu_tanh"](gate) * up,
-    "clamped": _clamped,
 }
 
 
@@ -76,16 +52,6 @@ class LayerNames(NamedTuple):
 
 
 LLAMA_LAYER = LayerNames("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
-GPT2_LAYER = LayerNames("ln_1", "attn", "ln_2", "mlp")
-
-
-@dataclass(frozen=True, slots=True)
-class PlainMLP:
-    """``second(activation(first(x)))``."""
-
-    first: Matrix
-    activation: Activation
-    second: Matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +65,7 @@ class GatedMLP:
 
 
 def matrix_of(module: Any) -> Matrix | None:
-    """Weight and bias of a plain linear layer, in blocks or not, or of a Conv1D, transposed."""
-    if type(module) is BlockLinear:
-        return module.weight, module.bias
+    """Weight and bias of a plain linear layer, or of a Conv1D, transposed."""
     if not is_plain(module):
         return None
     if type(module) is nn.Linear:
@@ -125,41 +89,6 @@ def activation(module: Any) -> Activation | None:
     )
 
 
-class GateKind(NamedTuple):
-    """Which gate a function computes, and which columns of its input are gate and up."""
-
-    gate: Gate
-    alternates: bool
-    """Whether gate and up are every other column, not the first half and the second."""
-
-    def halves(self, x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Split columns in ``dim`` into gate and up, which are views."""
-        if not self.alternates:
-            gate, up = x.chunk(2, dim=dim)
-            return gate, up
-        gate, up = torch.unflatten(x, dim, (-1, 2)).unbind(dim + 1 if dim >= 0 else dim)
-        return gate, up
-
-
-def gate_kind(gate: Callable[[torch.Tensor], torch.Tensor]) -> GateKind | None:
-    """Which known gate a function is, found by calling it.
-
-    Some of the values are large, so that a gate with a limit differs from one without.
-    """
-    x = torch.linspace(-50, 50, 481)
-    both = torch.stack([torch.cat([x, x.flip(0)]), torch.cat([x, x.roll(97)])])
-    try:
-        y = gate(both)
-    except (TypeError, ValueError, RuntimeError):
-        return None
-    if not isinstance(y, torch.Tensor) or y.shape != (2, len(x)):
-        return None
-    for kind in (GateKind(name, alternates) for alternates in (False, True) for name in _GATES):
-        if torch.allclose(y, _GATES[kind.gate](*kind.halves(both, -1)), atol=1e-5):
-            return kind
-    return None
-
-
 def rms_norm(module: Any) -> tuple[torch.Tensor, float] | None:
     """Weight and epsilon of an RMSNorm. See NORM_OFFSETS for what it adds to the weight."""
     weight = getattr(module, "weight", None)
@@ -167,20 +96,6 @@ def rms_norm(module: Any) -> tuple[torch.Tensor, float] | None:
     if "RMSNorm" not in type(module).__name__ or weight is None or not isinstance(eps, float):
         return None
     return weight.detach(), eps
-
-
-def plain_mlp(module: nn.Module) -> PlainMLP | None:
-    """A feed-forward block of two linear layers with a known activation between them."""
-    children = dict(module.named_children())
-    for first_name, activation_name, second_name in _PLAIN_MLPS:
-        if {first_name, activation_name, second_name} <= children.keys():
-            first, second = matrix_of(children[first_name]), matrix_of(children[second_name])
-            act = activation(children[activation_name])
-            if first is None or second is None or act is None:
-                return None
-            if len(first[0]) == second[0].shape[1]:  # a gate takes half of the columns
-                return PlainMLP(first, act, second)
-    return None
 
 
 def gated_mlp(module: nn.Module) -> GatedMLP | None:
@@ -207,12 +122,7 @@ def qkv_matrices(attention: nn.Module) -> list[Matrix] | None:
 def layer_names(layer: nn.Module) -> LayerNames | None:
     """Names of a decoder layer's children, if it has two norms, attention, an MLP and no more."""
     children = {name for name, _ in layer.named_children()}
-    return next((names for names in (LLAMA_LAYER, GPT2_LAYER) if children == set(names)), None)
-
-
-def clips(attention: Any) -> bool:
-    """Whether an attention module limits its projections, which a proof would not reach."""
-    return getattr(getattr(attention, "config", None), "clip_qkv", None) is not None
+    return LLAMA_LAYER if children == set(LLAMA_LAYER) else None
 
 
 def reads_weights(parent: nn.Module) -> bool:

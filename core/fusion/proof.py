@@ -12,10 +12,10 @@ from torch import nn
 from core.contract.config import Quantization
 from core.fusion.float32_copies import Float32Copies
 from core.fusion.kinds import kind_of
-from core.layer_spec import LayerSpec
-from core.model.attention_interface import ModuleAttention
-from core.model.causal_attention import causal_attention
-from core.model.plain import activation_dtype
+from core.hook.causal_attention import causal_attention
+from core.hook.interface import ModuleAttention
+from core.kv.layer_spec import LayerSpec
+from core.module.plain import activation_dtype
 
 NUM_ROWS = 3
 
@@ -25,14 +25,10 @@ QUANTISED_NUM_ROWS = (NUM_ROWS, 24, 40, 100)
 TOLERANCES = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 """Largest error relative to the largest output, by the type that the model computes in."""
 
-ROUNDED = 2e-2
-"""The same for products of a float32 model whose kernel rounds its input to bfloat16."""
 
 QUANTISED = {"int8": 5e-2, "fp8": 1e-1}
 """The same for products with quantised weights, by format."""
 
-IN_BLOCKS = 1e-1
-"""The same for products with weights in blocks, whose kernel rounds its input to 8 bits."""
 
 T = TypeVar("T")
 
@@ -144,24 +140,6 @@ class Proof:
         return True
 
 
-def cpu_proof(*, is_int8: bool, rounds_activations: bool, has_blocks: bool = False) -> Proof:
-    """Return the proof for compiled kernels, which compute in float32.
-
-    Products with float32 or bfloat16 weights are exact up to the order of sums, unless the kernel
-    rounds its input. Weights in blocks are compared with their values, which they keep; what their
-    kernel rounds is its input, so that the error does not depend on them.
-    """
-    tolerance = QUANTISED["int8"] if is_int8 else ROUNDED if rounds_activations else None
-    tolerance = IN_BLOCKS if has_blocks else tolerance
-    return Proof(
-        torch.device("cpu"),
-        torch.float32,
-        product_tolerance=tolerance,
-        widens=True,
-        is_by_kind=not is_int8,
-    )
-
-
 def cuda_proof(model: nn.Module, quantization: Quantization) -> Proof:
     """Return the proof for a model on its device and in its type."""
     return Proof(
@@ -201,8 +179,3 @@ def left_out(module: nn.Module, given: Collection[str] = ()) -> dict[str, None]:
 def plain_attention(spec: LayerSpec) -> ModuleAttention:
     """Return causal attention of a prompt to itself, without a cache."""
     return lambda query, key, value, _module, _kwargs: causal_attention(query, key, value, spec)
-
-
-def no_attention(spec: LayerSpec) -> ModuleAttention:
-    """Return attention whose result is zero, so that a layer computes only what comes after it."""
-    return lambda query, *_: query.new_zeros(len(query), spec.num_heads, spec.value_dim)

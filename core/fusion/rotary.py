@@ -44,20 +44,6 @@ def original_rotation(attention: nn.Module) -> Rotation:
     return rotation
 
 
-def repeats_angles(attention: nn.Module, head_dim: int) -> bool:
-    """Whether the function rotates whole heads by half as many cosines and sines, used twice."""
-    if not applies_rope(attention):
-        return False
-    x = torch.linspace(-1, 1, 3 * head_dim).view(1, 1, 3, head_dim)
-    cos, sin = (torch.linspace(start, 2, 3 * head_dim // 2).view(1, 3, -1) for start in (-2, 0))
-    rotated = output_of(original_rotation(attention), x, x, cos, sin)
-    if rotated is None:
-        return False
-    a, b = x.chunk(2, dim=-1)
-    expected = torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
-    return rotated[0].shape == x.shape and torch.allclose(rotated[0], expected, atol=1e-5)
-
-
 def install_rotation(attention: nn.Module, rotation: Rotation) -> None:
     """Let the forward code of this one module call ``rotation``.
 

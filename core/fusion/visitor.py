@@ -7,18 +7,17 @@ by names and shapes and may be wrong: what is not equal is not installed.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import nn
 
-from core import load_progress
 from core.fusion.patterns import reads_weights
 from core.fusion.proof import Proof
-from core.layer_spec import LayerSpec
+from core.kv.layer_spec import LayerSpec
+from core.observe import load_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,41 +87,20 @@ class Replacement:
             place.put(module)
 
 
-class NotRecognisedError(Exception):
-    """A pattern has no candidate of a kind for a place; the text says why."""
-
-    def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(reason)
-        self.kind = kind
-
-
-ModelPattern = Callable[[nn.Module], Iterable[Candidate]]
 AttentionPattern = Callable[[AttentionSite], Iterable[Candidate]]
 ModulePattern = Callable[[Place], Iterable[Candidate]]
 
 
 class Visitor:
-    """Offers the places of one model to patterns; ``counts`` says what was installed.
-
-    ``misses`` says of each kind why the first place that did not get one was left as it was.
-    ``seconds`` is the time of the proofs.
-    """
+    """Offers the places of one model to patterns; ``counts`` says what was installed."""
 
     def __init__(self, model: nn.Module, attention: Attention, proof: Proof) -> None:
         self.counts: Counter[str] = Counter()
-        self.misses: dict[str, str] = {}
-        self.seconds = 0.0
         self._model = model
         self._attention = attention
         self._proof = proof
         num_modules = sum(1 for _ in model.modules())
         load_progress.begin("packing weights", 2 * num_modules + len(attention))
-
-    def visit_model(self, *patterns: ModelPattern) -> None:
-        """Try all candidates for the model as a whole."""
-        for pattern in patterns:
-            for candidate in self._recognised(pattern(self._model)):
-                self._try(candidate)
 
     def visit_attention(self, *patterns: AttentionPattern) -> None:
         """Try all candidates for each attention module and its layer."""
@@ -130,7 +108,7 @@ class Visitor:
             for pattern in patterns:
                 layer = place_of(self._model, attention).parent
                 site = AttentionSite(attention, spec, layer)
-                for candidate in self._recognised(pattern(site)):
+                for candidate in pattern(site):
                     self._try(candidate)
             load_progress.advance()
 
@@ -148,20 +126,8 @@ class Visitor:
             load_progress.advance()
             self._visit_children(place.module, patterns)
 
-    def _recognised(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-        """The candidates of a pattern, up to where it stops with a reason."""
-        try:
-            yield from candidates
-        except NotRecognisedError as error:
-            self.misses.setdefault(error.kind, str(error))
-
     def _try(self, candidate: Candidate) -> bool:
-        start = time.perf_counter()
-        is_equal = candidate.is_equal(self._proof)
-        self.seconds += time.perf_counter() - start
-        if not is_equal:
-            for kind in candidate.counts:
-                self.misses.setdefault(kind, "it computes something else than its fused form")
+        if not candidate.is_equal(self._proof):
             return False
         candidate.install()
         self.counts.update(candidate.counts)

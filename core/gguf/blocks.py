@@ -47,6 +47,9 @@ Q5_K = BlockType("Q5_K", 13, 256, 176)
 Q6_K = BlockType("Q6_K", 14, 256, 210)
 IQ4_NL = BlockType("IQ4_NL", 20, 32, 18)
 
+IQ4_NL_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+"""What the codes of IQ4_NL stand for."""
+
 BLOCK_TYPES = {
     kind.code: kind
     for kind in (F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL)

@@ -50,6 +50,15 @@ class Facts:
         """See ``Metadata.text``."""
         return self._file.metadata.text(self.prefix + key, *default)
 
+    def flag(self, key: str, default: bool) -> bool:
+        """See ``Metadata.flag``."""
+        return self._file.metadata.flag(self.prefix + key, default)
+
+    def has_windows(self, every: int) -> list[bool]:
+        """Whether each layer has a window; where no key says so, all but each ``every``-th."""
+        key = self.prefix + "attention.sliding_window_pattern"
+        return self._file.metadata.pattern(key, every, self.num_layers)
+
     def has(self, key: str) -> bool:
         """Whether the metadata has a key."""
         return self.prefix + key in self._file.metadata
@@ -115,6 +124,10 @@ class Facts:
 
     def decoder(self) -> dict[str, Any]:
         """The fields that most configurations have."""
+        return self.sizes() | {"rms_norm_eps": self.number("attention.layer_norm_rms_epsilon")}
+
+    def sizes(self) -> dict[str, Any]:
+        """The sizes of a decoder, and whether its head is the embedding."""
         embedding = self.tensor("token_embd.weight")
         return {
             "vocab_size": embedding.shape[0],
@@ -124,9 +137,13 @@ class Facts:
             "num_attention_heads": self.num_heads,
             "num_key_value_heads": self.num_kv_heads,
             "max_position_embeddings": self.integer("context_length", least=1),
-            "rms_norm_eps": self.number("attention.layer_norm_rms_epsilon"),
             "tie_word_embeddings": not self.has_tensor("output.weight"),
         }
+
+    def part_rope(self) -> dict[str, Any]:
+        """``rope`` of the dimensions of a head that the file names."""
+        rotated = self.integer("rope.dimension_count", self.head_dim, least=2, most=self.head_dim)
+        return self.rope(rotated) | {"partial_rotary_factor": rotated / self.head_dim}
 
     def whole_rope(self) -> dict[str, Any]:
         """``rope`` of all dimensions of a head."""

@@ -88,6 +88,20 @@ class Metadata:
             raise ModelLoadError(f"{key} is not an array of numbers")
         return value
 
+    def pattern(self, key: str, every: int, count: int) -> list[bool]:
+        """An array of ``count`` booleans, or all of them true but each ``every``-th one.
+
+        The key may have another number for ``every``.
+        """
+        value = self._values.get(key, every)
+        if isinstance(value, np.ndarray) and value.dtype == np.bool_:
+            self._unread.discard(key)
+            if len(value) != count:
+                raise ModelLoadError(f"{key} has {len(value)} values for {count} layers")
+            return [bool(each) for each in value]
+        every = self.integer(key, every, least=1)
+        return [(i + 1) % every != 0 for i in range(count)]
+
     def check_all_read(self, prefix: str, harmless: Collection[str]) -> None:
         """Refuse keys that begin with ``prefix``, are not ``harmless``, and were never read."""
         unread = sorted(

@@ -36,18 +36,23 @@ class Mix:
         return cls(code, kind, kind, kind, kind)
 
     def type_of(self, name: str, num_layers: int) -> BlockType:
-        """The type of a linear layer by its name in the model, but for the output layer.
-
-        Sensitive ones differ from most in the first and last eighth of the layers, and in every
-        third between.
-        """
+        """The type of a linear layer by its name in the model, but for the output layer."""
         if name.endswith(_JOINT):
             return self.joint
-        index, eighth = layer_of(name), num_layers // 8
-        if index is None or not name.endswith(_SENSITIVE):
+        layer = layer_of(name)
+        if layer is None or not name.endswith(_SENSITIVE):
             return self.most
-        is_outer = index < eighth or index >= 7 * num_layers // 8
-        return self.sensitive if is_outer or (index - eighth) % 3 == 2 else self.most
+        return self.sensitive_of(layer, num_layers)
+
+    def sensitive_of(self, layer: int, num_layers: int) -> BlockType:
+        """The type of a layer's sensitive matrices.
+
+        They differ from most in the first and last eighth of the layers, and in every third
+        between.
+        """
+        eighth = num_layers // 8
+        is_outer = layer < eighth or layer >= 7 * num_layers // 8
+        return self.sensitive if is_outer or (layer - eighth) % 3 == 2 else self.most
 
 
 Q4_K_M = Mix(15, Q4_K, Q5_K, Q6_K, Q6_K)

@@ -8,8 +8,8 @@ import torch
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import BlockMatrix, BlockType, Bytes
 from core.gguf.values import PLAIN_TYPES
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.blocks import BlockFormat, quantise
-from core.kernels.cpu.library import Kernels
 
 _PIECE = 1 << 22
 """Values that exist in float32 at a time."""

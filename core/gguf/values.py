@@ -13,6 +13,7 @@ from core.gguf.blocks import (
     F16,
     F32,
     IQ4_NL,
+    IQ4_NL_VALUES,
     Q4_0,
     Q4_1,
     Q4_K,
@@ -34,8 +35,6 @@ _PIECE = 1 << 20
 
 PLAIN_TYPES = {F32: torch.float32, F16: torch.float16, BF16: torch.bfloat16}
 """torch's types of the values of plain blocks."""
-
-_IQ4_NL_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 
 def values_of(matrix: BlockMatrix, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -157,7 +156,7 @@ def _q6_k(blocks: Blocks) -> torch.Tensor:
 
 
 def _iq4_nl(blocks: Blocks) -> torch.Tensor:
-    table = torch.tensor(_IQ4_NL_VALUES, dtype=torch.float32)
+    table = torch.tensor(IQ4_NL_VALUES, dtype=torch.float32)
     return _half(blocks, 0) * table[_nibbles(blocks[:, 2:]).int()]
 
 

@@ -76,6 +76,10 @@ def qwen3(c: Config) -> DecoderSpec:
 
 
 def phi3(c: Config) -> DecoderSpec:
+    """The length of the pretraining stands beside RoPE's parameters; one in them is inert."""
+    p, length = c.rope_parameters, c.get("original_max_position_embeddings", 4096)
+    if p.get("rope_type", p.get("type")) == "longrope":
+        p["original_max_position_embeddings"] = length
     mixer = c.attention(c.rope(part=1.0), window=c.get("sliding_window", None))
     return c.pre_norm(mixer, c.gated())
 

@@ -9,7 +9,7 @@ from typing import Any
 from core.models import dense, mixtures, names
 from core.models.config import Config
 from core.models.names import LLAMA, Names
-from core.models.spec import DecoderSpec, Undescribed, check_values
+from core.models.spec import DecoderSpec, NoRow, Undescribed, check_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def describe(values: Mapping[str, Any], max_model_len: int) -> tuple[DecoderSpec
     """
     name = str(values.get("model_type"))
     if name not in FAMILIES:
-        raise Undescribed(f"no row has the model_type {name!r}")
+        raise NoRow(f"no row has the model_type {name!r}")
     family, config = FAMILIES[name], Config(values, max_model_len)
     config.need(*family.needs)
     try:

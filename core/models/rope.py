@@ -94,9 +94,16 @@ def magnitude(factor: float, strength: float = 1.0) -> float:
     return 0.1 * strength * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
+def _factor(p: Mapping[str, Any], max_position: int) -> float:
+    """How many times the length of the pretraining the longest context is."""
+    if not p.get("factor") and not max_position:
+        raise Undescribed("neither factor nor max_position_embeddings is given")
+    return float(p.get("factor") or max_position / p[_LENGTH])
+
+
 def _yarn(p: Mapping[str, Any], plain: Floats, max_position: int) -> tuple[Floats, float]:
     length, width = p[_LENGTH], 2 * len(plain)
-    factor = p.get("factor") or max_position / length
+    factor = _factor(p, max_position)
 
     def column(rotations: float) -> float:
         """The column that rotates so many times in ``length`` positions."""
@@ -121,7 +128,7 @@ def _longrope(
     p: Mapping[str, Any], plain: Floats, max_position: int, max_model_len: int
 ) -> tuple[Floats, float]:
     length = p[_LENGTH]
-    factor = p.get("factor") or max_position / length
+    factor = _factor(p, max_position)
     scale = p.get("attention_factor")
     if scale is None:
         scale = math.sqrt(1 + math.log(factor) / math.log(length)) if factor > 1 else 1.0

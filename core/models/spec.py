@@ -19,6 +19,10 @@ class Undescribed(Exception):
     """A configuration or a checkpoint that no row describes; the message names the key."""
 
 
+class NoRow(Undescribed):
+    """No row reads models of this kind."""
+
+
 def check_values(part: Any) -> None:
     """Raise Undescribed for a number of a spec that is none, or below zero if it counts."""
     for field in fields(part):

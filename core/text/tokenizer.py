@@ -23,6 +23,12 @@ _UNKNOWN_LENGTH = 10**20  # transformers uses 10**30 for "unknown"
 _MAX_TEMPLATES = 32
 """Templates whose forms of contents are remembered: requests may bring their own."""
 
+_RESERVED = {
+    *("messages", "sanitize_control_tokens", "padding", "truncation", "max_length"),
+    *("return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
+}
+"""Arguments of transformers' ``apply_chat_template`` that are no variables of templates."""
+
 _GUARDS = ("\n", "<", "0")
 _FIM_NAMES = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
@@ -43,7 +49,7 @@ class Tokenizer:
     """
 
     def __init__(self, tokenizer: Any, *, vocab_size: int | None = None) -> None:
-        """Wrap a transformers tokenizer and take ownership of it.
+        """Wrap a tokenizer and take ownership of it: a ``FastTokenizer``, or transformers' own.
 
         ``vocab_size`` is the model's, which may differ from the number of tokens. Ids from clients
         must be below it.
@@ -73,7 +79,7 @@ class Tokenizer:
         }
         self._special_text = SpecialText(self._special_ids)
         reserved = inspect.signature(tokenizer.apply_chat_template).parameters
-        self._reserved = {*reserved, "messages"} - {"documents", "kwargs"}
+        self._reserved = {*reserved, *_RESERVED} - {"documents", "kwargs", "variables"}
         self._forms = lru_cache(_MAX_TEMPLATES)(self._forms_of)
 
     @classmethod

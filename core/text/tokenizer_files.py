@@ -1,18 +1,25 @@
-"""load_tokenizer: a transformers tokenizer from a folder, a GGUF file or the hub."""
+"""load_tokenizer: a tokenizer from a folder, a GGUF file or the hub.
+
+A folder with a tokenizer.json is read without transformers, and so are GGUF files. What
+``tokenizer_json`` does not read has transformers' tokenizer.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from core.checkpoint_files import check_files, find_file, folder_of, read_file
 from core.contract.errors import ModelLoadError, first_line
 from core.gguf.file import GgufFile
 from core.gguf.names import SUFFIX
+from core.system.checkpoint_files import check_files, find_file, folder_of, read_file
 from core.text.chat_templates import PAIR_TEMPLATE_NAMES, TEMPLATE_NAMES, named_template
+
+logger = logging.getLogger("roseinfer.core")
 
 _OBJECTS = (
     *("tokenizer_config.json", "special_tokens_map.json"),
@@ -56,11 +63,14 @@ def load_tokenizer(
 
 
 def _from_gguf(path: str | Path) -> Any:
-    from core.gguf.tokenizer import tokenizer_of  # noqa: PLC0415 - imports the tokenizers library
+    from core.gguf.vocabulary.tokenizer import tokenizer_of  # noqa: PLC0415 - imports the tokenizers library
+    from core.text.fast_tokenizer import FastTokenizer, add_missing  # noqa: PLC0415
 
     metadata = GgufFile.open(path).metadata
     try:
-        return tokenizer_of(metadata)
+        backend, named, template = tokenizer_of(metadata)
+        add_missing(backend, named)
+        return FastTokenizer(backend, named, chat_template=template)
     except ModelLoadError as error:
         raise ModelLoadError(
             f"The tokenizer of {path} cannot be loaded: {error}; name the model's own with "
@@ -70,23 +80,33 @@ def _from_gguf(path: str | Path) -> Any:
 
 def _from_folder(source: str | Path, *, trust_remote_code: bool) -> Any:
     """Load from a folder or by a model's public name."""
-    from transformers import AutoTokenizer  # noqa: PLC0415 - slow to import
+    from core.text.tokenizer_json import NotReadError, read_tokenizer  # noqa: PLC0415 - as above
 
     if isinstance(source, Path) or source.startswith(("/", ".")):
         source = Path(source)
         _check_folder(source)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(source), trust_remote_code=trust_remote_code)
+        tokenizer: Any = read_tokenizer(Path(source))
+    except NotReadError as error:
+        logger.debug("transformers loads the tokenizer of %s: %s", source, error)
+        tokenizer = _of_transformers(source, trust_remote_code=trust_remote_code)
+    _check_objects(source, is_loaded=True)
+    if not Path(source, "tokenizer.json").is_file():
+        _check_files(source, _VOCABULARIES)
+    return tokenizer
+
+
+def _of_transformers(source: str | Path, *, trust_remote_code: bool) -> Any:
+    from transformers import AutoTokenizer  # noqa: PLC0415 - slow to import
+
+    try:
+        return AutoTokenizer.from_pretrained(str(source), trust_remote_code=trust_remote_code)
     except Exception as error:
         _check_files(source, ("config.json", *_OBJECTS, *_FILES, *_VOCABULARIES, *_TEMPLATES))
         _check_objects(source)
         raise ModelLoadError(
             f"The tokenizer of {source} cannot be loaded: {_reason(source, error)}"
         ) from error
-    _check_objects(source, is_loaded=True)
-    if not Path(source, "tokenizer.json").is_file():
-        _check_files(source, _VOCABULARIES)
-    return tokenizer
 
 
 def _check_files(source: str | Path, patterns: Iterable[str]) -> None:
@@ -170,7 +190,7 @@ def _read_template(given: str) -> str:
 
 def _check_template(tokenizer: Any, source: str | Path) -> None:
     """Compile what is used, so that errors are found at load and the first request is fast."""
-    from jinja2 import TemplateSyntaxError  # noqa: PLC0415 - comes with transformers
+    from jinja2 import TemplateSyntaxError  # noqa: PLC0415 - slow to import
 
     given = tokenizer.chat_template
     templates = given if isinstance(given, dict) else {"default": given}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
 
+from core.gguf.alike import alike
 from core.gguf.blocks import BlockMatrix, BlockType
 from core.gguf.values import plain_values
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.blocks import BlockFormat, pack_block_groups, pack_blocks
-from core.kernels.cpu.grouped import GroupedWeight, pack_groups
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.grouped import GroupedWeight, pack_groups, padded_biases
 from core.kernels.cpu.linear import Format, PackedWeight, Rows, interleave, interleave_biases, pack
 from core.weights.roles import Matrix
 
@@ -34,12 +36,18 @@ class Packer:
     kernels: Kernels
     format: Format
     _packed: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
+    _blocks: Counter[str] = field(default_factory=Counter)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the packed or counted tensors that still exist."""
         tensors = [reference() for reference in self._packed]
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+    @property
+    def block_types(self) -> list[str]:
+        """The names of the types of the matrices in blocks, most bytes first."""
+        return [name for name, _ in self._blocks.most_common()]
 
     def count(self, *tensors: torch.Tensor | None) -> None:
         """Count tensors for as long as they exist."""
@@ -71,26 +79,37 @@ class Packer:
     def interleave(self, gate: Matrix, up: Matrix) -> PackedWeight | None:
         """Pack the matrices of a gated block for a gated epilogue; None if they do not fit."""
         (left, left_bias), (right, right_bias) = gate, up
+        biases = [left_bias, right_bias]
         if left.shape != right.shape:
             return None
-        if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
-            both = interleave(self.kernels, left, right)
-            if both is not None:
-                bias = interleave_biases(self.kernels, left_bias, right_bias)
-                return self._counted(pack(self.kernels, both, [bias], self.format))
         if isinstance(left, BlockMatrix) and isinstance(right, BlockMatrix):
-            return self._interleaved_blocks(left, right, [left_bias, right_bias])
+            return self._interleaved_blocks([left, right], biases)
+        if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+            return self._interleaved([left, right], biases, self.format)
         return None
 
-    def _interleaved_blocks(
-        self, gate: BlockMatrix, up: BlockMatrix, biases: list[torch.Tensor | None]
+    def _interleaved(
+        self, pair: list[torch.Tensor], biases: list[torch.Tensor | None], fmt: Format
     ) -> PackedWeight | None:
-        fmt = BlockFormat.of(gate.type.code)
-        if gate.type != up.type or fmt is None or gate.rows % (self.kernels.panel // 2):
+        both = interleave(self.kernels, *pair)
+        if both is None:
             return None
-        parts = [gate.data, up.data]
+        bias = interleave_biases(self.kernels, *biases)
+        return self._counted(pack(self.kernels, both, [bias], fmt))
+
+    def _interleaved_blocks(
+        self, pair: list[BlockMatrix], biases: list[torch.Tensor | None]
+    ) -> PackedWeight | None:
+        matrices = alike(pair)
+        if matrices is None or matrices[0].rows % (self.kernels.panel // 2):
+            return None
+        first, parts = matrices[0], [matrix.data for matrix in matrices]
+        fmt = BlockFormat.of(first.type.code)
+        if fmt is None:
+            values = [plain_values(matrix) for matrix in matrices]
+            return self._interleaved(values, biases, _PLAIN[values[0].dtype])
         return self._counted(
-            pack_blocks(self.kernels, fmt, parts, gate.columns, biases, is_gated=True)
+            pack_blocks(self.kernels, fmt, parts, first.columns, biases, is_gated=True)
         )
 
     def exact(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> PackedWeight:
@@ -99,63 +118,82 @@ class Packer:
         return self._counted(packed)
 
     def groups(
-        self, weights: Sequence[torch.Tensor] | torch.Tensor, bias: torch.Tensor | None
+        self,
+        weights: Sequence[torch.Tensor] | torch.Tensor,
+        bias: torch.Tensor | None,
+        fmt: Format | None = None,
     ) -> GroupedWeight:
         """Pack the matrices of ``[num_groups, num_rows, num_columns]`` with their biases."""
-        return self._groups(weights, bias, (len(weights), *weights[0].shape))
+        return self._groups(weights, bias, (len(weights), *weights[0].shape), fmt)
 
     def gated_groups(
         self,
         weights: Sequence[Sequence[torch.Tensor] | torch.Tensor],
-        biases: tuple[torch.Tensor, torch.Tensor] | None,
+        biases: Sequence[torch.Tensor] | None,
+        fmt: Format | None = None,
     ) -> GroupedWeight | None:
         """Pack gates and ups for a gated epilogue; None if their rows do not divide into runs.
 
         Weights are ``[num_groups, num_rows, num_columns]``, biases ``[num_groups, num_rows]``.
         """
         num_groups, (num_rows, num_columns) = len(weights[0]), weights[0][0].shape
-        half = self.kernels.panel // 2
-        if num_rows % half:
+        if num_rows % (self.kernels.panel // 2):
             return None
         pairs = (interleave(self.kernels, gate, up) for gate, up in zip(*weights, strict=True))
         bias = None if biases is None else interleave_biases(self.kernels, *biases)
         shape = (num_groups, 2 * num_rows, num_columns)
-        return self._groups((pair for pair in pairs if pair is not None), bias, shape)
+        return self._groups((pair for pair in pairs if pair is not None), bias, shape, fmt)
 
     def block_groups(
-        self, matrices: list[BlockMatrix], num_groups: int, *, is_gated: bool = False
+        self,
+        matrices: list[BlockMatrix],
+        num_groups: int,
+        *,
+        is_gated: bool = False,
+        biases: Sequence[torch.Tensor] | None = None,
     ) -> GroupedWeight | None:
         """Pack matrices that have the rows of all groups; None if they do not fit.
 
-        If they are gate and up, they are packed for a gated epilogue.
+        If they are gate and up, they are packed for a gated epilogue. There is a bias
+        ``[num_groups, num_rows]`` for each matrix, or none.
         """
-        first = matrices[0]
-        fmt = BlockFormat.of(first.type.code)
-        num_rows = first.rows // num_groups
-        if fmt is None or (is_gated and num_rows % (self.kernels.panel // 2)):
+        found = alike(matrices)
+        num_rows = matrices[0].rows // num_groups
+        if found is None or (is_gated and num_rows % (self.kernels.panel // 2)):
             return None
-        parts = [matrix.data for matrix in matrices]
-        return self._counted(
-            pack_block_groups(
-                self.kernels, fmt, parts, first.columns, num_groups, is_gated=is_gated
-            )
+        first, parts = found[0], [matrix.data for matrix in found]
+        fmt = BlockFormat.of(first.type.code)
+        if fmt is None:
+            values = [plain_values(m).view(num_groups, -1, m.columns) for m in found]
+            plain = _PLAIN[values[0].dtype]
+            if is_gated:
+                return self.gated_groups(values, biases, plain)
+            [only] = values
+            return self.groups(only, None if biases is None else biases[0], plain)
+        packed = pack_block_groups(
+            self.kernels, fmt, parts, first.columns, num_groups, is_gated=is_gated
         )
+        if biases is not None:
+            bias = interleave_biases(self.kernels, *biases) if is_gated else biases[0]
+            assert bias is not None
+            packed = replace(packed, bias=padded_biases(self.kernels, bias))
+        return self._counted(packed)
 
     def _groups(
         self,
         weights: Iterable[torch.Tensor | Rows],
         bias: torch.Tensor | None,
         shape: tuple[int, ...],
+        fmt: Format | None,
     ) -> GroupedWeight:
         num_groups, num_rows, num_columns = shape
-        return self._counted(
-            pack_groups(
-                self.kernels, weights, bias, self.format, (num_groups, num_rows, num_columns)
-            )
-        )
+        fmt, sizes = self.format if fmt is None else fmt, (num_groups, num_rows, num_columns)
+        return self._counted(pack_groups(self.kernels, weights, bias, fmt, sizes))
 
     def _counted(self, packed: Packed) -> Packed:
         self.count(packed.data, packed.scale, packed.bias)
+        if packed.format in BlockFormat.__members__.values():
+            self._blocks[BlockFormat(packed.format).name] += packed.data.nbytes
         return packed
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from core.checkpoint_files import safetensors_header
 from core.gguf.blocks import BlockMatrix
+from core.gguf.values import values_of
 from core.models.names import Names
 from core.models.spec import Attention, DecoderSpec, Shape, Undescribed
+from core.system.checkpoint_files import safetensors_header
 
 Weight: TypeAlias = torch.Tensor | BlockMatrix
 """``[outputs, inputs]``. Blocks occur on CPUs only."""
@@ -54,15 +55,20 @@ class SafetensorsFiles:
         return found
 
 
-class MetaTensors:
-    """Tensors without values, of the names and shapes in the headers of safetensors files."""
+def shapes_in(paths: Iterable[Path]) -> dict[str, tuple[int, ...]]:
+    """The shapes in the headers of safetensors files. Raises ModelLoadError for a broken one."""
+    return {
+        name: tuple(info["shape"])
+        for path in paths
+        for name, info in safetensors_header(path).items()
+    }
 
-    def __init__(self, paths: Iterable[Path]) -> None:
-        """Raises ModelLoadError for a broken file."""
-        self._shapes: dict[str, list[int]] = {}
-        for path in paths:
-            header = safetensors_header(path)
-            self._shapes |= {name: info["shape"] for name, info in header.items()}
+
+class MetaTensors:
+    """Tensors of these shapes without values."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._shapes = shapes
 
     @property
     def names(self) -> Collection[str]:
@@ -90,13 +96,9 @@ class RoleReader:
 
     def whole(self, role: str, layer: int | None, shape: Shape) -> torch.Tensor:
         """The tensor in float32, in contiguous memory of its own."""
-        parts = [
-            part if isinstance(part, torch.Tensor) else torch.stack(list(part))
-            for part in self._parts(role, layer, shape)
-            if not isinstance(part, BlockMatrix)
-        ]
+        parts = [_values(part, shape) for part in self._parts(role, layer, shape)]
         rows = -1 if role.endswith("_bias") or len(shape) == 1 else -2
-        found = torch.cat([part.float() for part in parts], rows)
+        found = torch.cat(parts, rows)
         found = found.flatten() if len(shape) == 1 else found
         self._check(role, layer, tuple(found.shape), shape)
         return found.contiguous()
@@ -176,3 +178,12 @@ class RoleReader:
         if found != shape:
             name = self._full_names(role, layer)[0]
             raise Undescribed(f"{name} has shape {list(found)}, not {list(shape)}")
+
+
+def _values(part: Weight | list[torch.Tensor], shape: Shape) -> torch.Tensor:
+    """A tensor of ``len(shape)`` dimensions in float32; a vector may be a matrix of one row."""
+    if isinstance(part, BlockMatrix):
+        values = values_of(part)
+        return values if len(shape) < 3 else values.view(shape[0], -1, part.columns)
+    values = (part if isinstance(part, torch.Tensor) else torch.stack(part)).float()
+    return values[None] if values.dim() == 1 < len(shape) else values

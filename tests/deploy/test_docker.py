@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,16 @@ def test_the_server_is_not_root_and_gets_the_signals():
     assert isinstance(settings, Settings)
     assert settings.host == "0.0.0.0"  # noqa: S104 - a container publishes its ports itself
     assert runtime.values("EXPOSE") == [str(settings.port)]
+
+
+def test_verdicts_are_made_by_root_for_the_interpreter_that_serves():
+    """In the environment, where the server's user reads and does not write; no kernels stay."""
+    instructions = STAGES["runtime"].instructions
+    [proof] = [i for i in instructions if "core.proof" in i[1]]
+    assert proof == ("RUN", "HOME=/tmp/proof python -m core.proof && rm -rf /tmp/proof")
+    keys = [key for key, _ in instructions]
+    assert keys.index("ENV") < instructions.index(proof) < keys.index("USER")
+    assert find_spec("core.proof.__main__") is not None
 
 
 def test_cuda_is_marked_as_untested():

@@ -3,8 +3,9 @@
 import functools
 from pathlib import Path
 
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.compiler import compiled_library
-from core.kernels.cpu.library import Kernels, kernels, load
+from core.kernels.cpu.library import kernels, load
 
 BUILDS: dict[str, tuple[str, ...]] = {
     "this CPU": (),

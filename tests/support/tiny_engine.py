@@ -13,17 +13,18 @@ from core.attention.base import BackendFactory, backend_factory
 from core.attention.layer_groups import layer_groups, one_group
 from core.contract.messages import EngineRequest, StepOutput
 from core.contract.params import SamplingParams
-from core.engine import Engine
+from core.engine.engine import Engine
+from core.hook.hook import AttentionHook
 from core.kv.manager import KVCacheManager
-from core.model.cache import KVCache, blocks_per_seq
-from core.model.forward import EagerForward, ForwardPass
-from core.model.hook import AttentionHook
-from core.model.last_tokens import LastTokens
-from core.model.limits import Limits
-from core.model.runner import ModelRunner
+from core.load.executor import Attending, Executor
+from core.run.forward import EagerForward, ForwardPass
+from core.run.last_tokens import LastTokens
+from core.run.limits import Limits
+from core.run.runner import ModelRunner
 from core.sampling.draw import load_row_draw
 from core.sampling.sampler import Sampler
 from core.scheduler import Scheduler
+from core.sizing.cache import KVCache, blocks_per_seq
 from core.text.tokenizer import Tokenizer
 from tests.support.builders import NoDemand
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
@@ -45,16 +46,23 @@ def build_engine(
     model: torch.nn.Module | None = None,
     prepare: Callable[[torch.nn.Module, AttentionHook], object] = lambda *_: None,
     num_window_blocks: int | None = None,
+    executor: Executor | None = None,
 ) -> Engine:
     """``wrap`` makes something of the eager pass, such as one with recordings.
 
     ``model`` is served in place of the family's, ``prepare`` gets it with its hook. With
     ``num_window_blocks`` layers with windows are groups of their own, of so many blocks.
+    ``executor`` serves in place of any module.
     """
-    model = tiny_model(family) if model is None else model
     device = torch.device("cpu")
-    hook = AttentionHook(model)
-    prepare(model, hook)
+    hook: Attending
+    if executor is not None:
+        hook, model = executor, None
+        executor.fix_length(num_blocks * BLOCK_SIZE)
+    else:
+        model = tiny_model(family) if model is None else model
+        hook = AttentionHook(model)
+        prepare(model, hook)
     groups = one_group(hook.layers)
     if num_window_blocks is not None:
         groups = layer_groups(hook.layers, num_blocks * BLOCK_SIZE)
@@ -84,7 +92,7 @@ def build_engine(
     hook.attach(attention)
     last_tokens = LastTokens(max_num_seqs, device) if async_scheduling else None
     runner = ModelRunner(
-        wrap(EagerForward(model, attention, device, last_tokens)),
+        wrap(EagerForward(model, attention, device, last_tokens, own=executor)),
         Sampler(draw=load_row_draw(VOCAB_SIZE, torch.float32, device)),
         cache.storages,
         last_tokens,

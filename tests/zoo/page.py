@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import transformers
-
 from core.fusion.path import FAMILIES
+
 from tests.zoo.check import Outcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from core.kernels.cpu.building import TIMEOUT, KernelsUnavailable, build
-from core.user_folders import user_folders
+from core.system.user_folders import user_folders
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -177,6 +177,14 @@ def _cpu() -> str:
     kinds = ("model name", "cpu family", "model\t", "flags", "Features", "CPU part")
     described = sorted({line for line in lines if line.startswith(kinds)})
     return "\n".join([platform.machine(), *described])
+
+
+def variant() -> str:
+    """The kind of this CPU: its vector instructions, which choose among the sources' branches."""
+    lines = _cpu().splitlines()
+    flags = {flag for line in lines if line.startswith("flags") for flag in line.split()}
+    vectors = sorted(flag for flag in flags if flag.startswith(("avx", "amx", "fma", "f16c")))
+    return " ".join([platform.machine(), *vectors])
 
 
 def _seal(library: Path) -> None:

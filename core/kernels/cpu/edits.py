@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.bindings import Kernels
 
 Entries: TypeAlias = tuple[int, int, int, int]
 """Row, number of entries, and the addresses of their token ids and values, both float64."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.bindings import Kernels
 
 
 @dataclass(frozen=True, slots=True)

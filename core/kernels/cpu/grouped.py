@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from core import huge_pages
-from core.kernels.cpu.library import Kernels, address
+from core.kernels.cpu.bindings import Kernels, address
 from core.kernels.cpu.linear import Epilogue, Format, Rows, pack_into, padded_rows
+from core.system import huge_pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,12 @@ def pack_groups(
         rows = weight if isinstance(weight, Rows) else Rows.of([weight])
         assert (len(rows), rows.num_columns) == (num_rows, num_columns), shape
         pack_into(kernels, rows, fmt, data[group], None if scale is None else scale[group])
-    stored_bias = None
-    if bias is not None:
-        stored_bias = torch.zeros(num_groups, padded)
-        stored_bias[:, :num_rows] = bias
+    stored_bias = None if bias is None else padded_biases(kernels, bias)
     return GroupedWeight(kernels, fmt, num_groups, num_rows, num_columns, data, scale, stored_bias)
+
+
+def padded_biases(kernels: Kernels, bias: torch.Tensor) -> torch.Tensor:
+    """Biases ``[num_groups, num_rows]`` in float32, with zeros for the rows of whole panels."""
+    padded = torch.zeros(len(bias), padded_rows(kernels, bias.shape[1]))
+    padded[:, : bias.shape[1]] = bias
+    return padded

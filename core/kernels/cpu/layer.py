@@ -7,8 +7,8 @@ from ctypes import c_double, c_int64, c_void_p
 
 import torch
 
+from core.kernels.cpu.bindings import address
 from core.kernels.cpu.grouped import GroupedWeight
-from core.kernels.cpu.library import address
 from core.kernels.cpu.linear import Epilogue, PackedWeight, padded_rows
 
 MAX_PARTS = 4
@@ -196,4 +196,5 @@ class LayerCall(ctypes.Structure):
         ("input_norm", Norm),
         ("first_input", c_int64),
         ("output_scale", c_double),
+        ("gate", c_int64),
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.bindings import Kernels
 
 
 class LentCore:
-    """A ``Lender`` (core/hand_over.py).
+    """A ``Lender`` (core/system/hand_over.py).
 
     The last thread of a team waits for its core; ``source/team.h`` says how.
     """

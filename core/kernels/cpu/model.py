@@ -7,8 +7,8 @@ from ctypes import c_double, c_int64, c_void_p
 
 import torch
 
+from core.kernels.cpu.bindings import address
 from core.kernels.cpu.layer import Matrix, Norm
-from core.kernels.cpu.library import address
 from core.kernels.cpu.linear import Format, PackedWeight
 
 ANGLES = 256

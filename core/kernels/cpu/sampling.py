@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.bindings import Kernels
 
 
 def best_tokens(kernels: Kernels, logits: torch.Tensor) -> torch.Tensor:

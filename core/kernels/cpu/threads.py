@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import torch
 
-from core.kernels.cpu.library import Kernels
-from core.machine import NodeThreads, threads_by_node
+from core.kernels.cpu.bindings import Kernels
+from core.system.machine import NodeThreads, threads_by_node
 
 logger = logging.getLogger("roseinfer.core")
 

@@ -20,10 +20,16 @@ _STYLES = {"ok": "green", "note": "yellow", "problem": "red"}
 class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     serve: Settings
     json: bool = False
+    prove: bool = False
 
 
 DOCTOR_GROUP = FlagGroup(
-    "doctor", named(json=Switch("print the findings as JSON")), (DoctorSettings,)
+    "doctor",
+    named(
+        json=Switch("print the findings as JSON"),
+        prove=Switch("prove the model's decoder again, whatever verdict is remembered"),
+    ),
+    (DoctorSettings,),
 )
 
 
@@ -37,7 +43,9 @@ def add_doctor_command(commands: Commands, environ: Mapping[str, str]) -> None:
     )
 
     def make(options: dict[str, Any]) -> DoctorSettings:
-        return DoctorSettings(serve=settings_of(options), json=options["json"])
+        return DoctorSettings(
+            serve=settings_of(options), json=options["json"], prove=options["prove"]
+        )
 
     parser.set_defaults(make_settings=make)
     add_groups(parser, (DOCTOR_GROUP, *SERVE_GROUPS), environ)
@@ -85,7 +93,7 @@ def examine(settings: DoctorSettings) -> Iterator[Finding]:
     yield model
     if model.state != "problem":
         yield engine.path(serve)
-        yield engine.decoder(serve)
+        yield engine.decoder(serve, repeats=settings.prove)
 
 
 def _show(finding: Finding) -> None:

@@ -6,24 +6,21 @@ import time
 
 import torch
 
+from core.assembly.fit import Fit, estimate_fit
+from core.assembly.path_trial import try_path
+from core.assembly.tokenizer import tokenizer_of
 from core.contract.errors import first_line
-from core.fit import Fit, estimate_fit
+from core.executors.described import files_of
 from core.kernels.cpu.building import KernelsUnavailable
 from core.kernels.cpu.compiler import cached_library, compiled_library
 from core.kernels.cpu.library import load
-from core.model.config_files import raw_config
-from core.model.source import find_gguf, source_of
-from core.model.tokenizer import tokenizer_of
-from core.models.families import describe
 from core.models.spec import Undescribed
 from core.models.table import table_of
-from core.path_trial import try_path
 from core.pooling.check import check_pooler
 from core.pooling.recipe import read_recipe
+from core.proof.prove import prove
 from server.cli.doctor.checks import Finding, noted
 from server.settings.settings import Settings
-
-_NOT_SERVED = "the path above does not depend on it"  # no executor of specs serves requests yet
 
 
 def kernels() -> Finding:
@@ -79,21 +76,22 @@ def path(settings: Settings) -> Finding:
     return noted("path", str(found), advice if found.slower_because else "")
 
 
-def decoder(settings: Settings) -> Finding:
-    """What the row of the model's family makes of its configuration."""
+def decoder(settings: Settings, *, repeats: bool = False) -> Finding:
+    """What the row of the model's family makes of its configuration, and the verdict on it.
+
+    ``repeats``: prove it again.
+    """
     try:
         if (recipe := read_recipe(settings.model)) is not None:
             return Finding("decoder", "ok", f"none: the task is {recipe.task}")
-        if find_gguf(settings.model) is not None:
-            return Finding("decoder", "ok", f"rows do not read GGUF files; {_NOT_SERVED}")
-        values = raw_config(settings.model, source_of(settings.model))
-        length = settings.engine.max_model_len or values.get("max_position_embeddings") or 0
-        spec, _ = describe(values, length)
+        files = files_of(settings.model)
+        spec = files.spec_for(settings.engine.max_model_len or files.context)
+        verdict = prove(files.values, repeats=repeats)
     except Undescribed as error:
-        return Finding("decoder", "ok", f"not described: {error}; {_NOT_SERVED}")
+        return Finding("decoder", "ok", f"not described: {error}")
     except Exception as error:  # noqa: BLE001 - the finding of the model says whether it starts
         return Finding("decoder", "note", f"not read: {first_line(error)}")
-    text = f"described by the row of {values['model_type']}; {_NOT_SERVED}"
+    text = f"described by the row of {files.values['model_type']}, {verdict}"
     return Finding("decoder", "ok", text, details=tuple(table_of(spec)))
 
 

@@ -12,11 +12,8 @@ import torch
 from torch import nn
 
 from core.fusion.kinds import kind_of
-from core.fusion.proof import Proof, cpu_proof
-from core.gguf.blocks import Q4_K, Q6_K, BlockType
-from core.gguf.modules import BlockLinear
+from core.fusion.proof import Proof
 from tests.support.checkpoints import tiny_model
-from tests.support.gguf_blocks import random_matrix
 
 
 class Scaled(nn.Module):
@@ -133,24 +130,6 @@ def test_layers_are_of_as_many_kinds_as_the_model_has(family: str, count: int) -
     assert (len(layers), len(kinds)) == (4, count)
 
 
-def in_blocks(kind: BlockType, rows: int, bias: torch.Tensor | None = None) -> BlockLinear:
-    return BlockLinear(random_matrix(kind, rows, 256), bias)
-
-
-def test_blocks_make_a_kind_by_type_and_shape() -> None:
-    modules = [in_blocks(*each) for each in ((Q4_K, 3), (Q4_K, 3), (Q6_K, 3), (Q4_K, 4))]
-    kinds = [kind_of(module) for module in modules]
-    assert kinds[0] == kinds[1]
-    assert len(set(kinds)) == 3
-
-
-def test_a_bias_beside_blocks_makes_a_kind_by_type_and_shape() -> None:
-    biases = (torch.zeros(3), torch.ones(3), torch.zeros(1), torch.zeros(3).double(), None)
-    kinds = [kind_of(in_blocks(Q4_K, 3, bias)) for bias in biases]
-    assert kinds[0] == kinds[1]
-    assert len(set(kinds)) == 4
-
-
 def counted(proof: Proof) -> list[nn.Module]:
     """A list that grows with each original that is computed."""
     seen: list[nn.Module] = []
@@ -172,19 +151,6 @@ def test_one_of_a_kind_is_proved_unless_its_weights_matter(is_by_kind: bool) -> 
     for module in modules:
         assert proof.is_equal([module], [copy.deepcopy(module)], 4, is_product=True)
     assert seen == [modules[0], modules[2]] if is_by_kind else modules
-
-
-@pytest.mark.parametrize(
-    ("options", "is_by_kind"),
-    [({}, True), ({"has_blocks": True}, True), ({"is_int8": True}, False)],
-)
-def test_weights_that_are_rounded_are_all_proved(
-    options: dict[str, bool], is_by_kind: bool
-) -> None:
-    proof = cpu_proof(**({"is_int8": False, "rounds_activations": False} | options))
-    answers = iter([True, False])
-    assert proof.once("a kind", lambda: next(answers))
-    assert proof.once("a kind", lambda: next(answers)) == is_by_kind
 
 
 def test_a_kind_that_failed_is_tried_again() -> None:

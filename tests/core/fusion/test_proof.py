@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from core.fusion.proof import Proof, cpu_proof, output_of
+from core.fusion.proof import Proof, output_of
 
 CPU = torch.device("cpu")
 
@@ -59,7 +59,7 @@ def test_products_are_compared_for_several_numbers_of_rows():
 
 def test_originals_are_widened_without_changing_them():
     module = nn.Linear(4, 4).bfloat16()
-    proof = cpu_proof(is_int8=False, rounds_activations=False)
+    proof = proof_of(widens=True)
     [reference] = proof.references([module])
     assert reference.weight.dtype is torch.float32
     assert module.weight.dtype is torch.bfloat16

@@ -10,7 +10,7 @@ from torch import nn
 
 from core.fusion.proof import Proof
 from core.fusion.visitor import AttentionSite, Place, Replacement, Visitor, place_of
-from core.layer_spec import LayerSpec
+from core.kv.layer_spec import LayerSpec
 
 SPEC = LayerSpec(1, 1, 4, 4, 0.5, None)
 
@@ -76,18 +76,17 @@ def test_children_of_a_replacement_are_visited():
 
 
 def test_a_pattern_sees_what_was_installed():
-    model = nn.Sequential(Scale(2.0))
+    model = nn.Sequential(Layer(), Scale(2.0))
     seen = []
 
-    def pattern(model: nn.Module) -> Iterator[Replacement]:
-        place = Place(model, "0")
+    def pattern(_: AttentionSite) -> Iterator[Replacement]:
+        place = Place(model, "1")
         for factor in (7.0, 2.0):
             new = Scale(factor)
             yield replace(place, new)
             seen.append(place.module is new)
 
-    visitor = visitor_of(model)
-    visitor.visit_model(pattern)
+    visitor_of(model, (model[0].attention,)).visit_attention(pattern)
     assert seen == [False, True]
 
 
@@ -116,18 +115,18 @@ def test_attention_modules_are_visited_with_their_layers():
 
 
 def test_a_replacement_of_several_modules_needs_all_of_them_equal():
-    model = nn.Sequential(Scale(2.0), Scale(3.0))
-    places = [Place(model, "0"), Place(model, "1")]
+    model = nn.Sequential(Layer(), Scale(2.0), Scale(3.0))
+    places = [Place(model, "1"), Place(model, "2")]
     for factors, expected in (((2.0, 4.0), {}), ((2.0, 3.0), {"pair": 2})):
         modules = [Scale(factor) for factor in factors]
-        visitor = visitor_of(model)
-        visitor.visit_model(
+        visitor = visitor_of(model, (model[0].attention,))
+        visitor.visit_attention(
             lambda _, modules=modules: [
                 Replacement({"pair": 2}, places, modules, 4, is_product=True)
             ]
         )
         assert visitor.counts == expected
-        assert (model[0] is modules[0]) is (model[1] is modules[1]) is bool(expected)
+        assert (model[1] is modules[0]) is (model[2] is modules[1]) is bool(expected)
 
 
 def test_a_module_of_another_model_has_no_place():

@@ -49,7 +49,12 @@ LONG: dict[str, Any] = {
     "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
     "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0],
 }
-PHI3 = {"num_attention_heads": 3, "num_key_value_heads": 3, "rope_parameters": LONG}
+PHI3 = {
+    "num_attention_heads": 3,
+    "num_key_value_heads": 3,
+    "rope_parameters": LONG,
+    "original_max_position_embeddings": 32,  # the class would put its default into LONG
+}
 SCALES = {
     "embedding_multiplier": 3.0,
     "logits_scaling": 2.0,
@@ -156,7 +161,7 @@ CASES = [
     Case("olmo3", {**HYBRID, **each_kind(YARN)}),
     Case("olmoe", {"clip_qkv": 1.0}),
     Case("phi", {**HALF, "qk_layernorm": True}),
-    Case("phi3", {**PHI3, "sliding_window": 9}),
+    Case("phi3", {**PHI3, "sliding_window": 9}, lengths=(40, 70)),
     Case("phi3", PHI3, max_model_len=24, lengths=(3, 20)),
     Case("phi3", PHI3, lengths=(40, 70)),
     Case("qwen2", {**WINDOWS, "tie_word_embeddings": True}),

@@ -16,16 +16,16 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from core.attention.base import AttentionBackend
 from core.attention.cpu_backend import PagedCPUBackend
 from core.attention.torch_backend import PagedTorchBackend
+from core.batch.logits import Logits
+from core.batch.model_input import ModelInput
 from core.executors.compiled import CompiledExecutor
 from core.executors.layer_calls import CallBuilder
 from core.executors.plain import PlainExecutor, attention_layers
 from core.executors.plain_weights import Weights, read_weights
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.linear import Format
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model.forward import Logits
-from core.model_input import ModelInput
 from core.models.families import describe
 from core.models.spec import DecoderSpec
 from core.weights.packer import Packer
@@ -81,10 +81,7 @@ class Twin:
         calls = CallBuilder(self.spec, reader, Packer(kernels, fmt)).build()
         executor = CompiledExecutor(kernels, calls, self.spec_of)
         executor.fix_length(self.case.max_model_len)
-        storage = storage_of(executor.layers, len(self.prompts))
-        backend = PagedCPUBackend(storage, executor.layers)
-        executor.attach(backend)
-        return Run(executor, backend)
+        return compiled_run(executor, len(self.prompts))
 
     def spec_of(self, max_model_len: int) -> DecoderSpec:
         return describe(self.values, max_model_len)[0]
@@ -196,3 +193,10 @@ def batch_of(pieces: list[Piece]) -> ModelInput:
             [[i * MAX_BLOCKS + b for b in range(MAX_BLOCKS)] for i, _, _ in pieces]
         ),
     )
+
+
+def compiled_run(executor: CompiledExecutor, num_seqs: int) -> Run:
+    """The run of an executor whose context is fixed, over a cache of its own."""
+    backend = PagedCPUBackend(storage_of(executor.layers, num_seqs), executor.layers)
+    executor.attach(backend)
+    return Run(executor, backend)

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from core.gguf.blocks import BLOCK_TYPES, BlockType
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.blocks import BlockFormat, pack_blocks
 from core.kernels.cpu.compiler import FLAGS, SOURCES, compiled_library, find_compiler
-from core.kernels.cpu.library import Kernels, kernels, load
+from core.kernels.cpu.library import kernels, load
 from core.kernels.cpu.linear import Format, pack
 from tests.support.each import each
 from tests.support.gguf_blocks import random_matrix

@@ -12,6 +12,7 @@ from torch.nn.functional import gelu, linear, silu
 
 from core.gguf.blocks import BLOCK_TYPES, BlockMatrix, BlockType
 from core.gguf.values import values_of
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.blocks import (
     BlockFormat,
     pack_block_groups,
@@ -20,7 +21,7 @@ from core.kernels.cpu.blocks import (
     write_values,
 )
 from core.kernels.cpu.layer import MAX_PARTS, Matrix
-from core.kernels.cpu.library import Kernels, kernels
+from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Epilogue, PackedWeight
 from tests.support.builds import BUILDS, build
 from tests.support.each import each

@@ -285,3 +285,11 @@ def test_the_sources_that_take_longest_are_there() -> None:
     assert {f"{name}.cpp" for name in building.LONGEST} <= {
         source.name for source in compiler.SOURCES.iterdir()
     }
+
+
+def test_the_kind_of_a_cpu_is_its_vector_instructions(monkeypatch) -> None:
+    monkeypatch.setattr(
+        compiler, "_cpu", lambda: "x86_64\nflags\t\t: fpu sse2 fma avx2 avx512f\nmodel"
+    )
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert compiler.variant() == "x86_64 avx2 avx512f fma"

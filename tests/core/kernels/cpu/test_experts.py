@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.experts import assign
 from core.kernels.cpu.grouped import pack_groups
-from core.kernels.cpu.library import Kernels, kernels
+from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Epilogue, Format, interleave, pack
 from tests.support.builds import BUILDS, build
 from tests.support.each import each

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm, linear, relu, rms_norm, silu
 
-from core.kernels.cpu.library import Kernels, kernels
+from core.kernels.cpu.bindings import Kernels
+from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import (
     Epilogue,
     Format,

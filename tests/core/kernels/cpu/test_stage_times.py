@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from typing import Any
 
 import pytest
 import torch
 
-from core.attention.cpu_backend import PagedCPUBackend
-from core.fusion.cpu.catalogue import fuse_for_cpu
-from core.fusion.cpu.decoder import fused_decoder
-from core.kernels.cpu.library import Kernels, kernels
-from core.kernels.cpu.linear import Format, padded_rows
+from core.batch.logits import Logits
+from core.batch.model_input import ModelInput
+from core.kernels.cpu.bindings import Kernels
+from core.kernels.cpu.library import kernels
+from core.kernels.cpu.linear import padded_rows
 from core.kernels.cpu.stage_times import StageTimes
-from core.model.forward import EagerForward, ForwardPass, Logits
-from core.model.hook import AttentionHook
-from core.model_input import ModelInput
+from core.run.forward import EagerForward, ForwardPass
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
+from tests.support.described import executor_of, wrapped
 from tests.support.each import each
-from tests.support.mixtures import MIXTURES, mixture
+from tests.support.mixtures import MIXTURES
 from tests.support.threads import num_threads
-from tests.support.tiny_engine import build_engine, request, run
+from tests.support.tiny_engine import request, run
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 
@@ -56,15 +54,10 @@ class Clocked:
         self.stages = StageTimes(library)
         self.nanoseconds = 0
         self.library: Kernels = library
-        self._is_measured = is_measured
-        self._engine = build_engine(
-            family,
-            model=mixture(family) if family in MIXTURES else copy.deepcopy(tiny_model(family)),
-            prepare=self._prepare,
-            backend=PagedCPUBackend,
-            wrap=self._wrap,
-            max_num_batched_tokens=max_num_tokens,
-        )
+        executor = executor_of(family)
+        if is_measured:
+            executor.times = self
+        self._engine = wrapped(executor, self._wrap, max_num_batched_tokens=max_num_tokens)
 
     def run(self, *lengths: int) -> None:
         """Prompts of so many tokens, which have no prefix in common."""
@@ -76,14 +69,6 @@ class Clocked:
 
     def __exit__(self, *_: object) -> None:
         self.nanoseconds += time.perf_counter_ns()
-
-    def _prepare(self, model: Any, hook: AttentionHook) -> None:
-        attention = list(zip(hook.modules, hook.layers, strict=True))
-        fuse_for_cpu(self.library, model, attention, Format.FLOAT32)
-        decoder = fused_decoder(model)
-        assert decoder is not None
-        if self._is_measured:
-            decoder.times = self
 
     def _wrap(self, eager: EagerForward) -> ForwardPass:
         self.eager = eager

@@ -144,9 +144,17 @@ def test_the_path_of_the_model():
 def test_the_spec_of_the_model():
     found = engine.decoder(settings())
     assert found.state == "ok"
-    assert found.text.startswith("described by the row of qwen3; the path above does not depend")
+    assert found.text.startswith("described by the row of qwen3, proved exact (")
     assert found.details[:2] == ("vocab_size   2048", "hidden_size  160")
     assert "layers 0 to 5" in found.details
+
+
+def test_the_verdict_is_remembered_and_made_again_if_asked():
+    engine.decoder(settings())
+    text = "described by the row of qwen3, proved exact (remembered)"
+    assert engine.decoder(settings()).text == text
+    assert engine.decoder(settings(), repeats=True).text.endswith(" s)")
+    assert parse_command(["doctor", "--prove"], {}).prove
 
 
 def test_a_key_of_a_model_that_no_row_knows(tmp_path, capsys):
@@ -154,7 +162,7 @@ def test_a_key_of_a_model_that_no_row_knows(tmp_path, capsys):
     values = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(values | {"use_alibi": True}))
     found = engine.decoder(settings(model=ModelConfig(model=str(folder))))
-    assert found.text.startswith("not described: use_alibi is True, which this row does not know;")
+    assert found.text.startswith("not described: use_alibi is True, which this row does not know")
     (folder / "config.json").write_bytes(POINTER)
     found = engine.decoder(settings(model=ModelConfig(model=str(folder))))
     assert (found.state, "is a pointer of Git LFS" in found.text) == ("note", True)

@@ -1,0 +1,1 @@
+"""The proof of a spec: a tiny twin of a configuration against transformers, remembered."""
