@@ -18,16 +18,16 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 from core.attention.base import AttentionBackend
 from core.attention.cpu_backend import PagedCPUBackend
 from core.attention.torch_backend import PagedTorchBackend
+from core.batch.logits import Logits
+from core.batch.model_input import ModelInput
 from core.executors.compiled import CompiledExecutor
 from core.executors.layer_calls import CallBuilder
 from core.executors.plain import PlainExecutor, attention_layers
 from core.executors.plain_weights import Weights, read_weights
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.linear import Format
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model.forward import Logits
-from core.model_input import ModelInput
 from core.models.families import describe
 from core.models.spec import DecoderSpec
 from core.proof.reference import draw
