@@ -14,7 +14,7 @@ from core.executors.role_packer import RolePacker
 from core.executors.supported import unsupported
 from core.kernels.cpu.layer import LayerCall, Matrix
 from core.kernels.cpu.layer import Norm as NormCall
-from core.layer_spec import LayerSpec
+from core.kv.layer_spec import LayerSpec
 from core.models.spec import Attention, FeedForward, LatentAttention, Layer, Mixture, Norm
 
 

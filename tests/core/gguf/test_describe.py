@@ -26,8 +26,8 @@ from core.gguf.file import GgufFile
 from core.gguf.tensors import GgufTensors
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
-from core.model.gguf import load_gguf
 from core.models.spec import Attention, Undescribed
+from core.module.gguf import load_gguf
 from core.weights.packer import Packer
 from core.weights.roles import RoleReader
 from tests.core.models.twins import Run, storage_of
