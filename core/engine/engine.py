@@ -1,7 +1,7 @@
 """Engine: add, abort, step. It composes scheduler, pipeline and text.
 
-A request (``EngineRequest``) becomes a ``Sequence``. A step asks the scheduler what to compute, lets
-the pipeline compute it, commits the results, and returns the ``StepOutput`` of each request.
+A request (``EngineRequest``) becomes a ``Sequence``. A step asks the scheduler what to compute,
+lets the pipeline compute it, commits the results, and returns the ``StepOutput`` of each request.
 """
 
 from __future__ import annotations
