@@ -8,14 +8,17 @@ import numpy as np
 import torch
 
 from core.gguf.blocks import BlockMatrix
-from core.models.spec import Rope
+from core.models.spec import Rope, Undescribed
 from core.weights.roles import Group, Weight
 
 
 def split(parts: Sequence[Weight], sizes: Sequence[int]) -> list[Weight]:
-    """The same rows in matrices of these sizes, without a copy."""
-    if [len(part) for part in parts] == list(sizes):
+    """The same rows in matrices of these sizes, without a copy. Raises Undescribed."""
+    found = [len(part) for part in parts]
+    if found == list(sizes):
         return list(parts)
+    if len(parts) > 1:
+        raise Undescribed(f"matrices have {found} rows, not {list(sizes)}")
     [part] = parts
     ends = np.cumsum(sizes).tolist()
     starts = [end - size for end, size in zip(ends, sizes, strict=True)]

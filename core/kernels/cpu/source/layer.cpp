@@ -32,7 +32,7 @@ class Layer {
     expect_product(member_, products.jobs[0], prepared_);
     norm_and_prepare(c_.first_norm, s_.x, products.bytes, [&](int64_t t) { products.prepare(t, prepared_); });
     member_.laps.begin(stage::PROJECTIONS);
-    products.stages(member_, prepared_, c_.latent ? &c_.latent->kv_up : &c_.output);
+    products.stages(member_, prepared_, c_.latent ? first_of(*c_.latent) : &c_.output);
     if (c_.latent) expand_latents(*c_.latent);
     member_.laps.begin(stage::KEYS);
     bool has_values = !c_.reuses_keys && changes_values(c_);
@@ -157,6 +157,8 @@ class Layer {
     down.stages(member_, prepared_, next_);
     add_normed(c_.input_norm, s_.y, s_.hidden, s_.y, 1, factor);
   }
+
+  static const Matrix* first_of(const Latent& latent) { return latent.query_rank ? &latent.query_up : &latent.kv_up; }
 
   // Queries, keys and values from the latents in `projected`.
   void expand_latents(const Latent& latent) {
