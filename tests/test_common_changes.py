@@ -29,7 +29,7 @@ def test_a_sampling_field_that_edits_logits_touches_four_files(field):
 def test_the_parts_of_a_decoder_family_are_in_the_files_that_they_name():
     section = page(ROOT / "CONTRIBUTING.md").section("A decoder family")
     assert len(section.splitlines()) <= 40
-    parts = re.findall(r"in\s`(\S+)`:\n\n```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    parts = re.findall(r"in\s`(\S+)`:\n\n```\w+\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     assert len(parts) == 4
     for file, code in parts:
         assert code in (ROOT / file).read_text("utf-8"), file
