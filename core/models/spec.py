@@ -1,5 +1,8 @@
 """DecoderSpec: what a decoder computes, as frozen data without tensors and code.
 
+A row of ``core.models.families`` makes it of a ``config.json``. An executor computes it. A table of
+names says which tensors of a checkpoint have its roles.
+
 ``hidden`` is the width of the residual stream. A part of a spec lists its tensors by role, with
 their shapes: matrices are ``[outputs, inputs]``.
 """
