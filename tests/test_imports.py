@@ -79,7 +79,7 @@ CORE_LAYERS = (
     {"core.grammar.trial", "core.hook", "core.load"},
     {"core.grammar", "core.module", "core.run"},
     {"core.executors", "core.fusion", "core.pooling", "core.run.graphs"},
-    {"core.fusion.cuda", "core.sizing"},
+    {"core.sizing"},
     {"core.proof"},
     {"core.assembly"},
     {"core.export"},

@@ -10,8 +10,8 @@ import torch
 from core.contract.config import Quantization
 from core.contract.errors import ModelLoadError
 from core.contract.info import ONE_CALL, ModelPath, PathName
-from core.fusion.cuda.catalogue import fuse_for_cuda
-from core.fusion.cuda.ops import TritonOps, triton_ops
+from core.fusion.catalogue import fuse_for_cuda
+from core.fusion.ops import TritonOps, triton_ops
 from core.fusion.visitor import Attention
 from core.hook.hook import AttentionHook
 from core.kernels.cpu.library import kernels

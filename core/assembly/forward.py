@@ -31,7 +31,9 @@ def build_forward(
     """The pass to serve with: on CUDA, unless ``enforce_eager``, it replays CUDA graphs."""
     is_cuda = model.device.type == "cuda"
     last_tokens = LastTokens(limits.max_num_seqs, model.device) if is_cuda else None
-    eager = EagerForward(model.module, attention, model.device, last_tokens, own=model.executor)
+    eager = EagerForward(
+        model.module, attention, model.device, last_tokens, executor=model.executor
+    )
     if not is_cuda or config.enforce_eager:
         return eager
     assert isinstance(hook, AttentionHook)

@@ -43,7 +43,7 @@ def attention_layers(spec: DecoderSpec, weights: Weights) -> list[LayerSpec]:
 
 
 class PlainExecutor:
-    """An OwnForward of any spec. ``attention`` has the layers of ``attention_layers``."""
+    """Computes steps of any spec. ``attention`` has the layers of ``attention_layers``."""
 
     def __init__(self, spec: DecoderSpec, weights: Weights, attention: AttentionBackend) -> None:
         self._spec = spec

@@ -50,7 +50,7 @@ def compare(executor: CompiledExecutor, expected: list[torch.Tensor]) -> str:
 
     def forward_over(attention: AttentionBackend) -> EagerForward:
         executor.attach(attention)
-        return EagerForward(None, attention, device, own=executor)
+        return EagerForward(None, attention, device, executor=executor)
 
     how = (executor.layers, prompts(VOCAB_SIZE), torch.float32, device)
     largest = torch.cat(expected).abs().max()

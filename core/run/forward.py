@@ -11,23 +11,9 @@ from torch import nn
 from core.attention.base import AttentionBackend
 from core.batch.logits import Logits
 from core.batch.model_input import ModelInput
+from core.load.executor import Executor
 from core.run.last_tokens import LastTokens
 from core.system.pinned import Uploads
-
-
-class OwnForward(Protocol):
-    """A forward pass of our own, beside a model's modules or in place of them, on the CPU.
-
-    Core thread only, in inference mode.
-    """
-
-    def __call__(self, batch: ModelInput) -> Logits | None:
-        """Compute a step whose attention is planned; None if the modules must."""
-
-
-def offer_forward(model: nn.Module, forward: OwnForward) -> None:
-    """Let ``EagerForward`` compute a model so."""
-    model.roseinfer_forward = forward  # type: ignore[assignment]
 
 
 class ForwardPass(Protocol):
@@ -42,9 +28,9 @@ class ForwardPass(Protocol):
 
 
 class EagerForward:
-    """Runs the model's own code on one packed row of tokens ``[1, num_tokens]``.
+    """Runs the model's own code on one packed row of tokens ``[1, num_tokens]``, or its executor.
 
-    Or what ``offer_forward`` has put in its place. ``last_tokens`` resolves negative token ids. It
+    ``last_tokens`` resolves negative token ids. It
     is None if a step never has any.
     """
 
@@ -54,15 +40,15 @@ class EagerForward:
         backend: AttentionBackend,
         device: torch.device,
         last_tokens: LastTokens | None = None,
-        own: OwnForward | None = None,
+        executor: Executor | None = None,
     ) -> None:
-        """``model`` is None if ``own`` computes every step."""
+        """``model`` is None if there is an ``executor``."""
         self.model: Any = model
         self.backend = backend
         self.device = device
         self.last_tokens = last_tokens
         self._is_elsewhere = device.type != "cpu"
-        self._own = own
+        self._executor = executor
         self._uploads = Uploads(device)
 
     @property
@@ -77,11 +63,8 @@ class EagerForward:
             assert self.last_tokens is not None
             batch = replace(batch, token_ids=self.last_tokens.resolve(batch.token_ids))
         self.backend.plan(batch)
-        own = self._own
-        if own is None:
-            own = vars(self.model).get("roseinfer_forward")
-        if own is not None and (logits := own(batch)) is not None:
-            return logits
+        if self._executor is not None:
+            return self._executor(batch)
         return Logits(self.compute(batch.token_ids, batch.positions, batch.logits_indices))
 
     def compute(

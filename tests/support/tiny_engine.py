@@ -92,7 +92,7 @@ def build_engine(
     hook.attach(attention)
     last_tokens = LastTokens(max_num_seqs, device) if async_scheduling else None
     runner = ModelRunner(
-        wrap(EagerForward(model, attention, device, last_tokens, own=executor)),
+        wrap(EagerForward(model, attention, device, last_tokens, executor=executor)),
         Sampler(draw=load_row_draw(VOCAB_SIZE, torch.float32, device)),
         cache.storages,
         last_tokens,

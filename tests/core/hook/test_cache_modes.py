@@ -8,9 +8,10 @@ import pytest
 from transformers import CONFIG_MAPPING, LlamaConfig
 
 from core.contract.errors import ModelLoadError
-from core.hook import few_layers, recording
-from core.hook.few_layers import FewLayers
+from core.hook import recording
+from core.hook import reduced as few_layers
 from core.hook.hook import AttentionHook
+from core.hook.reduced import FewLayers
 from tests.support.checkpoints import DECODER, random_model
 from tests.zoo.check import check, load
 from tests.zoo.shrink import tiny_config, tiny_model

@@ -13,7 +13,8 @@ from torch import nn
 
 from core.attention.base import BackendFactory, backend_factory
 from core.contract.errors import ModelLoadError
-from core.hook import few_layers
+from core.hook import interface
+from core.hook import reduced as few_layers
 from core.hook.hook import AttentionHook
 from core.proof import steps
 from core.proof.engine_proof import EngineProof
@@ -50,7 +51,7 @@ def test_every_family_is_accepted_and_left_as_it_was(family: str) -> None:
     before = copy.deepcopy(model.config)
     hook = prove(model)
     assert model.config.to_dict() == before.to_dict()
-    assert not any(hasattr(module, "roseinfer_attention") for module in hook.modules)
+    assert not any(module in interface._ROUTES for module in hook.modules)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -21,8 +21,8 @@ from core.contract.grammar import Regex
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams, Thinking
 from core.engine.engine import Engine
-from core.fusion.cuda.catalogue import fuse_for_cuda
-from core.fusion.cuda.ops import TritonOps
+from core.fusion.catalogue import fuse_for_cuda
+from core.fusion.ops import TritonOps
 from core.grammar.compiler import GrammarCompiler
 from core.grammar.processor import GrammarProcessor
 from core.hook.hook import AttentionHook

@@ -11,10 +11,8 @@ import functools
 import torch
 
 from core.contract.config import Quantization
-from core.fusion.cuda.linear import DenseWeight, stacked_bias
-from core.fusion.joint import Stack
-from core.fusion.patterns import dense
-from core.weights.roles import Matrix
+from core.fusion.linear import DenseWeight, Stack, stacked_bias
+from core.fusion.patterns import Matrix
 
 FORMATS = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 """The type of stored weights, by the name of the quantisation."""
@@ -33,7 +31,7 @@ class QuantisedWeight:
         from core.kernels.triton import quantised_linear, quantised_tiles  # noqa: PLC0415
 
         self._linear = quantised_linear.quantised_linear
-        weights = [dense(weight) for weight, _ in matrices]
+        weights = [weight for weight, _ in matrices]
         num_outputs, size = sum(map(len, weights)), weights[0].shape[1]
         device = weights[0].device
         self._weight = torch.empty((num_outputs, size), dtype=dtype, device=device)
