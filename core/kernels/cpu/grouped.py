@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from core.kernels.cpu.bindings import Kernels, address
-from core.kernels.cpu.linear import Epilogue, Format, Rows, pack_into, padded_rows
+from core.kernels.cpu.bindings import Kernels
+from core.kernels.cpu.linear import Format, Rows, pack_into, padded_rows
 from core.system import huge_pages
 
 
@@ -32,40 +32,6 @@ class GroupedWeight:
     def nbytes(self) -> int:
         """Bytes of all matrices."""
         return self.data.numel()
-
-    def __deepcopy__(self, memo: object) -> GroupedWeight:
-        """Return this one: it never changes, and may be most of a model."""
-        return self
-
-    def multiply(
-        self, x: torch.Tensor, ends: torch.Tensor, epilogue: Epilogue = Epilogue.NONE
-    ) -> torch.Tensor:
-        """Return ``epilogue(x @ weight[group].T + bias[group])`` for rows sorted by group.
-
-        ``x`` is contiguous float32 ``[count, num_columns]``. The rows of group i end before
-        ``ends[i]``, int64 and at most ``count``. The result of rows after the last group is
-        undefined.
-        """
-        assert x.shape[1] == self.num_columns, (x.shape, self.num_columns)
-        assert len(ends) == self.num_groups, (len(ends), self.num_groups)
-        y = torch.empty(len(x), self.num_rows // 2 if epilogue.is_gated else self.num_rows)
-        self.kernels.grouped_linear(
-            self.format,
-            epilogue,
-            x.data_ptr(),
-            ends.data_ptr(),
-            self.num_groups,
-            self.num_columns,
-            self.num_rows,
-            self.data.data_ptr(),
-            self.data.shape[1],
-            address(self.scale),
-            address(self.bias),
-            padded_rows(self.kernels, self.num_rows),
-            y.data_ptr(),
-            y.shape[1],
-        )
-        return y
 
 
 def pack_groups(

@@ -88,68 +88,6 @@ class PackedWeight:
         """Bytes of the whole matrix."""
         return self.data.numel() + (0 if self.more is None else self.more.nbytes)
 
-    def multiply(
-        self,
-        x: torch.Tensor,
-        epilogue: Epilogue = Epilogue.NONE,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return ``epilogue(x @ weight.T + bias)``, ``[..., num_rows]`` or half of that if gated.
-
-        ``x`` is ``[..., num_columns]``. ``out``, if given, is float32 of that shape. Its rows are
-        contiguous, and they are equally far apart.
-        """
-        assert x.shape[-1] == self.num_columns, (x.shape, self.num_columns)
-        if x.dtype is not torch.float32 or not x.is_contiguous():
-            x = x.float().contiguous()
-        width = self.num_rows // 2 if epilogue.is_gated else self.num_rows
-        shape = (*x.shape[:-1], width)
-        y = torch.empty(shape) if out is None else out
-        count = x.numel() // self.num_columns
-        if count:
-            stride = y.stride(-2) if y.dim() > 1 else width
-            self._multiply(x.data_ptr(), count, epilogue, y.data_ptr(), stride)
-        return y
-
-    def _multiply(self, x: int, count: int, epilogue: Epilogue, y: int, stride: int) -> None:
-        """Multiply ``count`` rows at address ``x``; write rows ``stride`` values apart to ``y``."""
-        self.kernels.linear(
-            self.format,
-            epilogue,
-            x,
-            self.num_columns,
-            count,
-            self.num_columns,
-            self.own_rows,
-            self.data.data_ptr(),
-            address(self.scale),
-            address(self.bias),
-            y,
-            stride,
-            None,
-        )
-        if self.more is not None:
-            assert not epilogue.is_gated
-            self.more._multiply(  # noqa: SLF001 - of the same class
-                x, count, epilogue, y + 4 * self.own_rows, stride
-            )
-
-    def rows(self, ids: torch.Tensor) -> torch.Tensor:
-        """Look up rows of the matrix by int64 ``ids``: float32 ``[*ids.shape, num_columns]``."""
-        assert self.more is None
-        ids = ids.contiguous()
-        y = torch.empty((*ids.shape, self.num_columns))
-        self.kernels.unpack_rows(
-            self.format,
-            self.data.data_ptr(),
-            address(self.scale),
-            ids.data_ptr(),
-            ids.numel(),
-            self.num_columns,
-            y.data_ptr(),
-        )
-        return y
-
 
 @dataclass(frozen=True, slots=True)
 class Rows:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.cpu_products import rounds_activations
 from core.attention.cpu_backend import PagedCPUBackend
 from core.attention.torch_backend import PagedTorchBackend
 from core.contract.config import ModelConfig
@@ -228,7 +229,7 @@ def test_matrices_of_16_bits_keep_their_values(
     path = write_gguf(tmp_path / "m.gguf", values_of_file(family), tensors)
     assert KERNELS is not None
     found, exact = compiled(path).whole(PROMPTS), plain(path).whole(PROMPTS)
-    rounds = KERNELS.rounds_activations(Format.BFLOAT16)
+    rounds = rounds_activations(KERNELS, Format.BFLOAT16)
     for a, b in zip(found, exact, strict=True):
         assert float((a - b).norm() / b.norm()) < (
             (0.5 if family in MIXTURES else 0.05) if rounds else EXACT
