@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from core.kernels.cpu.bindings import Kernels, address
-from core.kernels.cpu.grouped import GroupedWeight
-from core.kernels.cpu.linear import Epilogue, PackedWeight, padded_rows
+from core.kernels.cpu.linear import Epilogue, GroupedWeight, PackedWeight, padded_rows
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_rounds_activations": (c_int,),

@@ -89,9 +89,8 @@ THREAD_IMPORTS = {
     "core.contract.messages",
     "core.contract.errors",
     "core.system.hand_over",
-    "core.observe.progress",
-    "core.observe.step_histograms",
     "core.observe.step_timer",
+    "core.observe.histogram",
 }
 
 SERVER_LAYERS = (

@@ -9,14 +9,13 @@ import torch
 from core.attention.base import AttentionBackend
 from core.contract.config import EngineConfig
 from core.hook.hook import AttentionHook
-from core.kernels.cpu.lent import LentCore
 from core.kernels.cpu.library import kernels
+from core.kernels.cpu.threads import LentCore
 from core.load.executor import Attending
 from core.load.loaded_model import LoadedModel
-from core.run.forward import EagerForward, ForwardPass
+from core.run.forward import EagerForward, ForwardPass, LastTokens
 from core.run.graphs.capture import CUDAGraphCapture
 from core.run.graphs.forward import with_graphs
-from core.run.last_tokens import LastTokens
 from core.run.limits import Limits
 from core.run.runner import ModelRunner
 

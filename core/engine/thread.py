@@ -21,9 +21,8 @@ from core.contract.messages import (
     Stop,
     Work,
 )
-from core.observe.progress import Progress
-from core.observe.step_histograms import StepHistograms
-from core.observe.step_timer import StepTimer
+from core.observe.histogram import StepHistograms
+from core.observe.step_timer import Progress, StepTimer
 from core.system.hand_over import HandOver
 
 logger = logging.getLogger("roseinfer.core")

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch.nn import functional
 
-from core.executors.role_packer import RolePacker
-from core.executors.rows import kinds_of, split, split_groups
+from core.executors.role_packer import RolePacker, kinds_of, split, split_groups
 from core.executors.supported import epilogue_of, unsupported
 from core.gguf.blocks import BlockMatrix
-from core.kernels.cpu.grouped import GroupedWeight
-from core.kernels.cpu.layer import LayerCall, Matrices, Matrix, Mixture
-from core.kernels.cpu.linear import PackedWeight
+from core.kernels.cpu.linear import GroupedWeight, PackedWeight
+from core.kernels.cpu.structures import LayerCall, Matrices, Matrix, Mixture
 from core.models import spec as specs
 from core.models.spec import FeedForward, Shape
 from core.weights.roles import Group, Weight

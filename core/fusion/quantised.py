@@ -28,7 +28,7 @@ class QuantisedWeight:
 
     def __init__(self, matrices: list[Matrix], dtype: torch.dtype) -> None:
         """Quantise copies of the matrices. Raises ModuleNotFoundError without Triton."""
-        from core.kernels.triton import quantised_linear, quantised_tiles  # noqa: PLC0415
+        from core.kernels.triton import quantised_linear  # noqa: PLC0415 - needs Triton
 
         self._linear = quantised_linear.quantised_linear
         weights = [weight for weight, _ in matrices]
@@ -43,7 +43,7 @@ class QuantisedWeight:
                 self._weight[rows], self._scale[rows] = quantise(piece, dtype)
                 start = rows.stop
         self._bias = stacked_bias(matrices)
-        num_tiles = quantised_tiles.num_tiles(num_outputs)
+        num_tiles = quantised_linear.num_tiles(num_outputs)
         self._arrived = torch.zeros(num_tiles, dtype=torch.int32, device=device)
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:

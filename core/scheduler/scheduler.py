@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from core.kv.manager import KVCacheManager
-from core.scheduler.admission import Admission
+from core.scheduler.admission import Admission, victim_of
 from core.scheduler.debts import Debts
 from core.scheduler.demand import Demand
-from core.scheduler.output import ScheduledSequence, SchedulerOutput
-from core.scheduler.prompt_rows import PromptRows
+from core.scheduler.output import PromptRows, ScheduledSequence, SchedulerOutput
 from core.scheduler.step_time import AIM, StepTime, whole_blocks
-from core.scheduler.victims import victim_of
 from core.state.history import StepCounts
 from core.state.sequence import Sequence, Status
 

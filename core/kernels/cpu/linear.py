@@ -1,8 +1,8 @@
-"""Packed weights: matrices in the layout that the matrix kernel reads."""
+"""Packed weights: matrices in the layout that the matrix kernel reads, alone or in groups."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -198,3 +198,56 @@ def interleave_biases(
     shape = known.shape[:-1]
     runs = [bias.float().reshape(*shape, -1, kernels.panel // 2) for bias in both]
     return torch.stack(runs, dim=-2).reshape(*shape, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedWeight:
+    """Matrices ``[num_rows, num_columns]``, each packed like a PackedWeight, one per group.
+
+    ``format`` is a Format or a BlockFormat.
+    """
+
+    kernels: Kernels
+    format: int
+    num_groups: int
+    num_rows: int
+    num_columns: int
+    data: torch.Tensor  # uint8 [num_groups, bytes of a matrix]
+    scale: torch.Tensor | None  # [num_groups, rows of whole panels]
+    bias: torch.Tensor | None  # [num_groups, rows of whole panels]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all matrices."""
+        return self.data.numel()
+
+
+def pack_groups(
+    kernels: Kernels,
+    weights: Iterable[torch.Tensor | Rows],
+    bias: torch.Tensor | None,
+    fmt: Format,
+    shape: tuple[int, int, int],
+) -> GroupedWeight:
+    """Pack matrices of any float type, read one by one.
+
+    ``shape`` is ``(num_groups, num_rows, num_columns)``; ``bias`` is ``[num_groups, num_rows]``.
+    """
+    num_groups, num_rows, num_columns = shape
+    padded = padded_rows(kernels, num_rows)
+    size = padded // kernels.panel * kernels.panel_bytes(fmt, num_columns)
+    data = huge_pages.zeros(num_groups * size).view(num_groups, size)
+    scale = torch.zeros(num_groups, padded) if fmt is Format.INT8 else None
+    for group, weight in enumerate(weights):
+        rows = weight if isinstance(weight, Rows) else Rows.of([weight])
+        assert (len(rows), rows.num_columns) == (num_rows, num_columns), shape
+        pack_into(kernels, rows, fmt, data[group], None if scale is None else scale[group])
+    stored_bias = None if bias is None else padded_biases(kernels, bias)
+    return GroupedWeight(kernels, fmt, num_groups, num_rows, num_columns, data, scale, stored_bias)
+
+
+def padded_biases(kernels: Kernels, bias: torch.Tensor) -> torch.Tensor:
+    """Biases ``[num_groups, num_rows]`` in float32, with zeros for the rows of whole panels."""
+    padded = torch.zeros(len(bias), padded_rows(kernels, bias.shape[1]))
+    padded[:, : bias.shape[1]] = bias
+    return padded

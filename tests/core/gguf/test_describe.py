@@ -17,14 +17,13 @@ from core.attention.torch_backend import PagedTorchBackend
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.executors.compiled import CompiledExecutor
+from core.executors.gguf_files import GgufTensors
 from core.executors.layer_calls import CallBuilder
-from core.executors.plain import PlainExecutor, attention_layers
-from core.executors.plain_weights import read_weights
+from core.executors.plain import PlainExecutor, attention_layers, read_weights
 from core.gguf.alike import alike
 from core.gguf.blocks import BF16, F16, F32, IQ4_NL, Q4_0, Q4_1, Q5_1, Q8_0, BlockMatrix, BlockType
 from core.gguf.describe import describe_file
 from core.gguf.file import GgufFile
-from core.gguf.tensors import GgufTensors
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from core.models.spec import Attention, Undescribed

@@ -20,8 +20,7 @@ from core.batch.logits import Logits
 from core.batch.model_input import ModelInput
 from core.executors.compiled import CompiledExecutor
 from core.executors.layer_calls import CallBuilder
-from core.executors.plain import PlainExecutor, attention_layers
-from core.executors.plain_weights import Weights, read_weights
+from core.executors.plain import PlainExecutor, Weights, attention_layers, read_weights
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.linear import Format
 from core.kv.layer_spec import LayerSpec

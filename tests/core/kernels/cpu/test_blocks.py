@@ -21,9 +21,9 @@ from core.kernels.cpu.blocks import (
     quantise,
     write_values,
 )
-from core.kernels.cpu.layer import MAX_PARTS, Matrix
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Epilogue, PackedWeight
+from core.kernels.cpu.structures import MAX_PARTS, Matrix
 from tests.support.builds import BUILDS, build
 from tests.support.each import each
 from tests.support.gguf_blocks import random_matrix

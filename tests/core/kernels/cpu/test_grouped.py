@@ -5,9 +5,8 @@ import torch
 
 from benchmarks.cpu_products import multiply, multiply_groups
 from core.kernels.cpu.bindings import Kernels
-from core.kernels.cpu.grouped import pack_groups
 from core.kernels.cpu.library import kernels
-from core.kernels.cpu.linear import Epilogue, Format, interleave, pack
+from core.kernels.cpu.linear import Epilogue, Format, interleave, pack, pack_groups
 from tests.support.builds import BUILDS, build
 from tests.support.each import each
 
