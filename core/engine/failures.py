@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import torch
 
 from core.contract.errors import is_survivable
-from core.engine.pipeline import Runner
+from core.engine.pipeline import StepRunner
 from core.kv.manager import KVCacheManager
 from core.scheduler import ScheduledSequence, Scheduler
 from core.state.sequence import Sequence
@@ -22,7 +22,7 @@ MAX_FAILED_STEPS = 8
 class FailureHandler:
     """Counts failed steps and keeps their blocks out of other sequences. Core thread only."""
 
-    def __init__(self, runner: Runner, scheduler: Scheduler, kv: KVCacheManager) -> None:
+    def __init__(self, runner: StepRunner, scheduler: Scheduler, kv: KVCacheManager) -> None:
         self._runner = runner
         self._scheduler = scheduler
         self._kv = kv

@@ -10,8 +10,7 @@ import torch
 from core.executors.buffers import Widths
 from core.executors.role_packer import RolePacker, halves, split, taken
 from core.kernels.cpu.linear import PackedWeight
-from core.kernels.cpu.structures import Latent, LayerCall, Matrix
-from core.kernels.cpu.structures import Norm as NormCall
+from core.kernels.cpu.structures import Latent, LayerCall, Matrix, NormCall
 from core.models.spec import Attention, HeadNorm, LatentAttention, Shape
 from core.weights.roles import Weight
 

@@ -11,8 +11,7 @@ from core.executors.buffers import Workspace
 from core.executors.feed_builder import FeedBuilder
 from core.executors.role_packer import RolePacker
 from core.executors.supported import unsupported
-from core.kernels.cpu.structures import LayerCall, Matrix
-from core.kernels.cpu.structures import Norm as NormCall
+from core.kernels.cpu.structures import LayerCall, Matrix, NormCall
 from core.kv.layer_spec import LayerSpec
 from core.models.spec import Attention, FeedForward, LatentAttention, Layer, Mixture, Norm
 

@@ -11,8 +11,7 @@ import torch
 from core.executors.supported import unsupported
 from core.gguf.blocks import BlockMatrix
 from core.kernels.cpu.linear import PackedWeight
-from core.kernels.cpu.structures import MAX_PARTS, Table
-from core.kernels.cpu.structures import Norm as NormCall
+from core.kernels.cpu.structures import MAX_PARTS, NormCall, Table
 from core.models import spec as specs
 from core.models.spec import Norm, Rope
 from core.weights.packer import Packer

@@ -11,7 +11,7 @@ from core.assembly.tokenizer import tokenizer_of
 from core.contract.config import GgufMix, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.export.export_check import check_config
-from core.export.keys import Described, describe_config
+from core.export.keys import DescribedConfig, describe_config
 from core.export.tensors import log_size, new_tensors
 from core.export.vocabulary import describe_tokenizer
 from core.export.writer import Writable, write_gguf
@@ -49,7 +49,7 @@ def export_gguf(config: ModelConfig, path: Path, mix_name: GgufMix) -> None:
 
 
 def _metadata(
-    config: ModelConfig, loaded: LoadedModel, described: Described, mix: Mix
+    config: ModelConfig, loaded: LoadedModel, described: DescribedConfig, mix: Mix
 ) -> dict[str, Writable]:
     tokenizer = tokenizer_of(config)
     model: Any = loaded.module

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from core.contract.errors import ModelLoadError
-from core.export.keys import Described
+from core.export.keys import DescribedConfig
 from core.export.writer import NewTensor
 from core.gguf.blocks import BF16, F32, BlockType, Bytes
 from core.gguf.families import Family
@@ -101,7 +101,7 @@ def _leaves(module: str, family: Family) -> tuple[str, list[str]]:
 logger = logging.getLogger("roseinfer.core")
 
 
-def new_tensors(model: Any, described: Described, mix: Mix) -> list[NewTensor]:
+def new_tensors(model: Any, described: DescribedConfig, mix: Mix) -> list[NewTensor]:
     """Arrange a model's parameters, and give each matrix the type that a mix has for it.
 
     Raises ModelLoadError.

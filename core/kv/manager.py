@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as ReadOnly
 from itertools import accumulate, takewhile
 
-from core.contract.messages import CacheMiss, CacheMissReason
+from core.contract.messages import CacheMissReason, PrefixMiss
 from core.kv.block_pool import BlockPool, block_hash, root_hash
 from core.kv.window_group import WindowGroup, WindowSize
 from core.state.block_table import BlockTable
@@ -112,10 +112,10 @@ class KVCacheManager:
                     end, is_hit = missing, False
         return end
 
-    def miss_of(self, sequence: Sequence) -> CacheMiss:
+    def miss_of(self, sequence: Sequence) -> PrefixMiss:
         """Why ``reuse_cached`` has found no more of a waiting sequence. Before ``allocate``."""
         index = sequence.num_computed_tokens // self.block_size
-        return CacheMiss(self._why_missing(sequence, index), index)
+        return PrefixMiss(self._why_missing(sequence, index), index)
 
     def _why_missing(self, sequence: Sequence, index: int) -> CacheMissReason:
         if not self._enable_prefix_caching:

@@ -18,7 +18,7 @@ NUM_CONSIDERED = 32
 """Waiting sequences, from the head, that may be admitted before a head that does not fit."""
 
 
-class Admission:
+class SequenceAdmission:
     """The waiting sequences in the order of FairQueue, by tokens. Core thread only.
 
     - A sequence fits if there are blocks for all its tokens, one spare block per running sequence,

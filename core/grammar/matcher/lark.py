@@ -17,7 +17,7 @@ import llguidance.gbnf_to_lark
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import (
     After,
-    Choice,
+    ChoiceGrammar,
     Concat,
     DroppedKeyword,
     Either,
@@ -118,7 +118,7 @@ class _Writer:
                 return self._json_call(grammar)
             case Regex(pattern=pattern):
                 return self._rule(f"/{llguidance.regex_to_lark(pattern, 'dw')}/")
-            case Choice(options=options):
+            case ChoiceGrammar(options=options):
                 if not options:
                     raise InvalidRequest("There is nothing to choose.", code="invalid_grammar")
                 return self._rule(" | ".join(map(_quoted, options)), is_terminal=True)

@@ -18,10 +18,10 @@ import llguidance
 import msgspec
 
 from core.contract.errors import InvalidRequest
-from core.contract.grammar import Choice
+from core.contract.grammar import ChoiceGrammar
 from core.grammar.matcher.matchers import MatcherFactory, on_deep_stack
 from core.grammar.trial.limits import allocated_bytes, limited, prefer_to_die, resident_bytes
-from core.grammar.trial.messages import Setup, Trial, Verdict, read_message, write_message
+from core.grammar.trial.messages import Setup, Trial, TrialVerdict, read_message, write_message
 
 MAX_GROWTH = 64 * 1024 * 1024
 """Bytes that may stay taken after trials before the process is replaced."""
@@ -45,9 +45,9 @@ def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
         return
     factory = MatcherFactory(setup.table)
     allocated = allocated_bytes()
-    _try(factory, Trial(Choice(("yes", "no"))), allocated)  # fills what all grammars share
+    _try(factory, Trial(ChoiceGrammar(("yes", "no"))), allocated)  # fills what all grammars share
     start = resident_bytes()
-    write_message(stdout, Verdict())
+    write_message(stdout, TrialVerdict())
     while (trial := read_message(stdin, Trial)) is not None:
         with limited(setup):
             verdict = _try(factory, trial, allocated)
@@ -57,21 +57,21 @@ def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
         write_message(stdout, verdict)
 
 
-def _try(factory: MatcherFactory, trial: Trial, allocated: Callable[[], int]) -> Verdict:
+def _try(factory: MatcherFactory, trial: Trial, allocated: Callable[[], int]) -> TrialVerdict:
     before = allocated()
     try:
         written, matcher = factory.compile(trial.grammar)
     except InvalidRequest as error:
-        return Verdict(problem=error.message, code=error.code)
+        return TrialVerdict(problem=error.message, code=error.code)
     except MemoryError:
-        return Verdict(is_memory=True)
+        return TrialVerdict(is_memory=True)
     walk = Walk(matcher)
     walk.match()
     grown = allocated()
     num_matched = walk.match()
     per_token = (allocated() - grown) // max(1, num_matched)
     del matcher, walk
-    return Verdict(
+    return TrialVerdict(
         text=written.text,
         dropped=written.dropped,
         num_bytes=max(0, grown - before),

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from core.kernels.cpu import structures
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.compiler import KernelsUnavailable, compiled_library
+from core.kernels.cpu.structures import MIRRORS
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -66,17 +66,6 @@ def _share_openmp() -> None:
     raise KernelsUnavailable("torch runs without an OpenMP runtime")
 
 
-_MIRRORS: dict[str, type[ctypes.Structure]] = {
-    mirror.__name__: mirror
-    for mirror in (
-        *(structures.Norm, structures.Matrix, structures.Matrices, structures.Mixture),
-        *(structures.Latent, structures.LayerStep, structures.LayerCall),
-        *(structures.AttentionStep, structures.AttentionCall),
-        *(structures.Table, structures.Angles, structures.ModelCall),
-    )
-}
-
-
 def check_layouts(rose_layout: Callable[..., bytes | None]) -> None:
     """Raise KernelsUnavailable, with its name, if a structure is not what C++ reads.
 
@@ -90,10 +79,10 @@ def check_layouts(rose_layout: Callable[..., bytes | None]) -> None:
             break
         name = encoded.decode()
         found.add(name)
-        own = _MIRRORS.get(name)
+        own = MIRRORS.get(name)
         if own is None or _layout(own) != (size.value, last.value):
             raise KernelsUnavailable(f"{name} differs between Python and the compiled kernels")
-    if missing := sorted(_MIRRORS.keys() - found):
+    if missing := sorted(MIRRORS.keys() - found):
         raise KernelsUnavailable(f"the compiled kernels have no {missing[0]}")
 
 

@@ -77,7 +77,7 @@ MAX_PARTS = 4
 """Most parts of a matrix in several formats. Mirrors ``Products::MOST`` in source/layer.cpp."""
 
 
-class Norm(ctypes.Structure):
+class NormCall(ctypes.Structure):
     """A null weight means that there is no norm."""
 
     _fields_ = (
@@ -90,7 +90,7 @@ class Norm(ctypes.Structure):
     @classmethod
     def of(
         cls, weight: torch.Tensor, bias: torch.Tensor | None, *, eps: float, center: bool
-    ) -> Norm:
+    ) -> NormCall:
         """Point to contiguous float32 tensors, which the caller keeps alive."""
         return cls(address(weight), address(bias), int(center), eps)
 
@@ -159,7 +159,7 @@ class Matrices(ctypes.Structure):
         return cls(first, weight.data.shape[1], padded_rows(weight.kernels, weight.num_rows))
 
 
-class Mixture(ctypes.Structure):
+class MixtureCall(ctypes.Structure):
     """The feed-forward block of a mixture."""
 
     _fields_ = (
@@ -187,8 +187,8 @@ class Latent(ctypes.Structure):
         ("query_rank", c_int64),
         ("kv_rank", c_int64),
         ("plain_dim", c_int64),
-        ("query_norm", Norm),
-        ("kv_norm", Norm),
+        ("query_norm", NormCall),
+        ("kv_norm", NormCall),
         ("query_up", Matrix),
         ("kv_up", Matrix),
     )
@@ -222,15 +222,15 @@ class LayerCall(ctypes.Structure):
     """A layer."""
 
     _fields_ = (
-        ("first_norm", Norm),
-        ("second_norm", Norm),
-        ("query_norm", Norm),
-        ("key_norm", Norm),
+        ("first_norm", NormCall),
+        ("second_norm", NormCall),
+        ("query_norm", NormCall),
+        ("key_norm", NormCall),
         ("projections", Matrix),
         ("output", Matrix),
         ("up", Matrix),
         ("down", Matrix),
-        ("mixture", ctypes.POINTER(Mixture)),  # which the structure keeps alive
+        ("mixture", ctypes.POINTER(MixtureCall)),  # which the structure keeps alive
         ("num_heads", c_int64),
         ("num_kv_heads", c_int64),
         ("head_dim", c_int64),
@@ -238,8 +238,8 @@ class LayerCall(ctypes.Structure):
         ("applies_rope", c_int64),
         ("joins_heads", c_int64),
         ("step", c_void_p),
-        ("post_mixer", Norm),
-        ("post_feed_forward", Norm),
+        ("post_mixer", NormCall),
+        ("post_feed_forward", NormCall),
         ("residual_scale", c_double),
         ("is_parallel", c_int64),
         ("norms_each", c_int64),
@@ -248,14 +248,14 @@ class LayerCall(ctypes.Structure):
         ("temperature", c_double),
         ("temperature_length", c_int64),
         ("temperature_first", c_int64),
-        ("value_norm", Norm),
+        ("value_norm", NormCall),
         ("value_scale", c_double),
         ("values_are_keys", c_int64),
         ("reuses_keys", c_int64),
         ("latent", ctypes.POINTER(Latent)),  # which the structure keeps alive
         ("input_up", Matrix),
         ("input_down", Matrix),
-        ("input_norm", Norm),
+        ("input_norm", NormCall),
         ("first_input", c_int64),
         ("output_scale", c_double),
         ("gate", c_int64),
@@ -315,7 +315,7 @@ class ModelCall(ctypes.Structure):
     _fields_ = (
         ("tokens", Table),
         ("positions", Table),
-        ("norm", Norm),
+        ("norm", NormCall),
         ("head", Matrix),
         ("hidden", c_int64),
         ("num_tokens", c_int64),
@@ -330,11 +330,25 @@ class ModelCall(ctypes.Structure):
         ("logits", c_void_p),
         ("logits_stride", c_int64),
         ("best", c_void_p),
-        ("embedding_norm", Norm),
+        ("embedding_norm", NormCall),
         ("input_table", Table),
         ("input_projection", Matrix),
-        ("input_norm", Norm),
+        ("input_norm", NormCall),
         ("input_size", c_int64),
         ("inputs", c_void_p),
         ("logit_cap", c_double),
     )
+
+
+MIRRORS: dict[str, type[ctypes.Structure]] = {
+    "Norm": NormCall,
+    "Mixture": MixtureCall,
+    **{
+        mirror.__name__: mirror
+        for mirror in (
+            *(AttentionStep, AttentionCall, Matrix, Matrices, Latent, LayerStep, LayerCall),
+            *(Table, Angles, ModelCall),
+        )
+    },
+}
+"""The structures by their names in C++."""
