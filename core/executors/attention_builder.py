@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import torch
 
 from core.executors.buffers import Widths
-from core.executors.role_packer import RolePacker, halves, split, taken
+from core.executors.role_packer import RolePacker
+from core.executors.rows import halves, split, taken
 from core.kernels.cpu.linear import PackedWeight
 from core.kernels.cpu.structures import Latent, LayerCall, Matrix, NormCall
 from core.models.spec import Attention, HeadNorm, LatentAttention, Shape

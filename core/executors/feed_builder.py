@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch.nn import functional
 
-from core.executors.role_packer import RolePacker, kinds_of, split, split_groups
+from core.executors.role_packer import RolePacker
+from core.executors.rows import kinds_of, split, split_groups
 from core.executors.supported import epilogue_of, unsupported
 from core.gguf.blocks import BlockMatrix
 from core.kernels.cpu.linear import GroupedWeight, PackedWeight

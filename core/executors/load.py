@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from math import prod
-from types import SimpleNamespace
-from typing import Any
 
 import torch
 
@@ -21,7 +19,7 @@ from core.load.config_files import end_ids
 from core.load.loaded_model import LoadedModel
 from core.load.room import check_room
 from core.load.source import find_gguf
-from core.models.spec import Attention, DecoderSpec, FeedForward, Mixture, Tensors
+from core.models.sizes import num_parameters, roles_of, sizes_of
 from core.weights.packer import Packer
 from core.weights.quantiser import Quantiser
 from core.weights.roles import RoleReader
@@ -103,37 +101,3 @@ def check_tensors(model: Described) -> Described:
     """
     read_weights(model.files.headers(), model.spec, model.files.names)
     return model
-
-
-def num_parameters(spec: DecoderSpec) -> int:
-    """Values of all tensors."""
-    return sum(prod(shape) for _, shape in roles_of(spec))
-
-
-def roles_of(spec: DecoderSpec) -> Tensors:
-    """Roles and shapes of all tensors."""
-    yield from spec.tensors()
-    for layer in spec.layers:
-        yield from layer.tensors(spec.hidden_size)
-
-
-def sizes_of(spec: DecoderSpec, model_type: str) -> Any:
-    """The sizes of the largest layer, by the names that configurations have for them."""
-    mixers = [layer.mixer for layer in spec.layers if isinstance(layer.mixer, Attention)]
-    mixer = max(mixers, key=lambda mixer: mixer.num_heads * mixer.head_dim)
-    parts = [layer.feed_forward for layer in spec.layers]
-    sizes = [part.size for part in parts if isinstance(part, FeedForward)]
-    mixtures = [part for part in parts if isinstance(part, Mixture)]
-    return SimpleNamespace(
-        model_type=model_type,
-        hidden_size=spec.hidden_size,
-        num_attention_heads=mixer.num_heads,
-        num_key_value_heads=mixer.num_kv_heads,
-        head_dim=mixer.head_dim,
-        intermediate_size=max(sizes, default=0),
-        num_experts_per_tok=mixtures[0].per_token if mixtures else 0,
-        moe_intermediate_size=mixtures[0].expert.size if mixtures else 0,
-        layer_types=[
-            "full_attention" if each.window is None else "sliding_attention" for each in mixers
-        ],
-    )

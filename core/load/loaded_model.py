@@ -71,20 +71,3 @@ def context_length(config: Any) -> int | None:
         ),
         None,
     )
-
-
-def layer_configs(config: Any) -> list[Any]:
-    """Return the configuration of each layer if some differ, else the one of them all.
-
-    ``config`` is that of the text model. If layers differ in a size, as Gemma 4's heads do,
-    transformers refuses to read it there.
-    """
-    if getattr(config, "is_heterogeneous", False):
-        return list(config.per_layer_config)
-    return [config]
-
-
-def number(config: Any, name: str) -> int:
-    """Return a size of a layer; 0 if there is none."""
-    value = getattr(config, name, None)
-    return value if isinstance(value, int) else 0

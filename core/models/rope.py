@@ -74,6 +74,8 @@ def rope_of(
 
 def _powers(base: float, width: int) -> Floats:
     """The frequencies of ``width`` columns, rounded where torch rounds them."""
+    if not 0 < base < math.inf:
+        raise Undescribed(f"the base of RoPE is {base}")
     exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
     powers = np.power(float(base), exponents.astype(np.float64)).astype(np.float32)
     frequencies: Floats = np.reciprocal(powers)

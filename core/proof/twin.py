@@ -44,8 +44,8 @@ _FIXED: dict[str, float] = {
         96: "intermediate_size_mlp",
         32: "moe_intermediate_size",
         0.5: "clip_qkv",
-        0.2: "attention_multiplier "
-        "rms_norm_eps layer_norm_eps norm_eps norm_epsilon layer_norm_epsilon",
+        0.2: "rms_norm_eps layer_norm_eps norm_eps norm_epsilon layer_norm_epsilon",
+        0.3: "attention_multiplier",
         2.0: "attn_logit_softcapping",
         3.0: "final_logit_softcapping",
         20: "query_pre_attn_scalar kv_lora_rank",

@@ -9,7 +9,8 @@ from typing import Any
 
 from core.contract.config import EngineConfig
 from core.contract.errors import ModelLoadError
-from core.load.loaded_model import LoadedModel, layer_configs, number
+from core.load.layer_configs import layer_configs, number
+from core.load.loaded_model import LoadedModel
 
 DEFAULT_MAX_NUM_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
 """Largest step by device, in tokens. Either takes a fraction of a second."""

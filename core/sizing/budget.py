@@ -13,7 +13,8 @@ from core.contract.params import SamplingParams
 from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
 from core.load.executor import Attending
-from core.load.loaded_model import LoadedModel, layer_configs, number
+from core.load.layer_configs import layer_configs, number
+from core.load.loaded_model import LoadedModel
 from core.run.dummy_step import dummy_sequence, dummy_step
 from core.run.forward import EagerForward
 from core.run.graphs.sizes import LAUNCHES_BYTES, graphs_nbytes, piece_sizes

@@ -96,9 +96,12 @@ class RoleReader:
 
     def whole(self, role: str, layer: int | None, shape: Shape) -> torch.Tensor:
         """The tensor in float32, in contiguous memory of its own."""
-        parts = [_values(part, shape) for part in self._parts(role, layer, shape)]
         rows = -1 if role.endswith("_bias") or len(shape) == 1 else -2
-        found = torch.cat(parts, rows)
+        try:
+            found = torch.cat([_values(p, shape) for p in self._parts(role, layer, shape)], rows)
+        except (IndexError, RuntimeError) as error:
+            name = self._full_names(role, layer)[0]
+            raise Undescribed(f"{name} does not fit the shape {list(shape)}: {error}") from error
         found = found.flatten() if len(shape) == 1 else found
         self._check(role, layer, tuple(found.shape), shape)
         return found.contiguous()
@@ -106,6 +109,9 @@ class RoleReader:
     def matrices(self, role: str, layer: int | None, shape: Shape) -> list[Weight]:
         """Matrices whose rows follow each other, ``shape[0]`` together."""
         parts = [part for part in self._parts(role, layer, shape) if isinstance(part, Weight)]
+        for part in parts:
+            if len(part.shape) != len(shape):
+                self._check(role, layer, tuple(part.shape), shape)
         rows, columns = sum(len(part) for part in parts), {part.shape[1] for part in parts}
         self._check(role, layer, (rows, *columns), shape)
         return parts
@@ -117,9 +123,13 @@ class RoleReader:
         rows, columns = 0, set[int]()
         for part in self._parts(role, layer, shape):
             if isinstance(part, BlockMatrix):
+                if len(part) % count:
+                    self._check(role, layer, part.shape, shape)
                 parts.append(part)
                 rows, columns = rows + len(part) // count, columns | {part.columns}
             else:
+                if len(part) != count or part[0].dim() != 2:
+                    self._check(role, layer, (len(part), *part[0].shape), shape)
                 parts.append(list(part))
                 rows += part[0].shape[0]
                 columns |= {matrix.shape[1] for matrix in part}

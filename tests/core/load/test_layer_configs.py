@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import Gemma4TextConfig
 
-from core.load.loaded_model import layer_configs, number
+from core.load.layer_configs import layer_configs, number
 from tests.support.gguf_models import tiny_model as llama
 from tests.zoo.check import check
 

@@ -12,7 +12,7 @@ from core.assembly.fit import estimate_fit
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.load.devices import pick_device, pick_dtype
-from core.module.checkpoint import STATE_DICT_SUFFIXES
+from core.load.source import STATE_DICT_SUFFIXES
 from core.module.facts import describe
 from core.module.loader import load_model
 from tests.support.checkpoints import CONTEXT, VOCAB_SIZE, tiny_model
