@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import msgspec
 
-from bench.records import EngineRecord, RequestRecord
-from core.contract.messages import EngineStats
+from bench.records import EngineRecord, RequestTimes
+from core.contract.messages import EngineCounters
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -92,7 +92,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: Spread | None
 
 
-def summarize(records: Sequence[RequestRecord]) -> Summary:
+def summarize(records: Sequence[RequestTimes]) -> Summary:
     """Summarize the records of one run."""
     done = [record for record in records if record.is_completed]
     num_rejected = sum(record.is_rejected for record in records)
@@ -136,7 +136,7 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: tuple[float, ...]
 
 
-def curves_of(records: Sequence[RequestRecord]) -> Curves:
+def curves_of(records: Sequence[RequestTimes]) -> Curves:
     """The distributions of the completed requests."""
     done = [record for record in records if record.is_completed]
     return Curves(
@@ -169,7 +169,7 @@ class EngineSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarize_engine(
-    records: Sequence[EngineRecord], before: EngineStats, after: EngineStats
+    records: Sequence[EngineRecord], before: EngineCounters, after: EngineCounters
 ) -> EngineSummary:
     """Summarize the records of one run and the counters before and after it."""
     done = [record for record in records if record.is_completed]

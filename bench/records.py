@@ -10,7 +10,7 @@ REJECTED = frozenset({429, 503})
 """HTTP statuses of a server without capacity: the request is rejected, not failed."""
 
 
-class RequestRecord(msgspec.Struct, kw_only=True):
+class RequestTimes(msgspec.Struct, kw_only=True):
     """One request from its submission to its end. All times are ``time.perf_counter()`` seconds.
 
     ``due`` is when the schedule wants it submitted, ``submit`` when it was; the submitter sets
@@ -81,7 +81,7 @@ class RequestRecord(msgspec.Struct, kw_only=True):
         return self.submit - self.due
 
 
-class EngineRecord(RequestRecord, kw_only=True):
+class EngineRecord(RequestTimes, kw_only=True):
     """A request to an engine in this process.
 
     ``tokenize`` and ``add`` are durations in seconds: of tokenizing the prompt, unless that was

@@ -17,6 +17,7 @@ import functools
 import numpy as np
 import torch
 
+from benchmarks.cpu_products import multiply as multiply_weight
 from benchmarks.probe import fastest, probe
 from core.gguf.blocks import BLOCK_TYPES
 from core.kernels.cpu.bindings import Kernels
@@ -71,7 +72,7 @@ def main() -> None:
 
             def multiply(x: torch.Tensor = x, weights: list[PackedWeight] = weights) -> None:
                 for weight in weights:
-                    weight.multiply(x)
+                    multiply_weight(weight, x)
 
             rates = probe(threads)
             seconds = fastest(multiply, options.seconds) / len(weights)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.records import RequestRecord
+from bench.records import RequestTimes
 from benchmarks.load import OnToken
 from benchmarks.scenarios import GREEDY
 from core.assembly.build import LoadedEngine, load_engine
@@ -22,7 +22,7 @@ class Answer:
     """The answer to one request so far. Event loop only."""
 
     def __init__(self, on_token: OnToken | None) -> None:
-        self.record = RequestRecord(submit=time.perf_counter())
+        self.record = RequestTimes(submit=time.perf_counter())
         self.ended = asyncio.get_running_loop().create_future()
         self._on_token = on_token
 
@@ -72,7 +72,7 @@ class EngineClient:
 
     async def run(
         self, prompt: str, max_tokens: int, on_token: OnToken | None = None
-    ) -> RequestRecord:
+    ) -> RequestTimes:
         """Generate ``max_tokens`` tokens."""
         answer = Answer(on_token)
         tokenizer = self._loaded.result().tokenizer

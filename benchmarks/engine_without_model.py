@@ -10,7 +10,7 @@ from core.engine.engine import Engine
 from core.kv.layer_spec import LayerSpec
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
-from core.run.last_tokens import LastTokens
+from core.run.forward import LastTokens
 from core.run.runner import ModelRunner
 from core.sampling.sampler import Sampler
 from core.scheduler import Scheduler

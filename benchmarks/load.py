@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bench.figures import percentile
-from bench.records import RequestRecord
+from bench.records import RequestTimes
 from bench.words import random_prompt
 from benchmarks.scenarios import Scenario
 
-OnToken = Callable[[RequestRecord], None]
+OnToken = Callable[[RequestTimes], None]
 
 Pause = Callable[[], Awaitable[None]]
 """What is done between two requests of one stream."""
@@ -40,7 +40,7 @@ class Client(Protocol):
 
     async def run(
         self, prompt: str, max_tokens: int, on_token: OnToken | None = None
-    ) -> RequestRecord:
+    ) -> RequestTimes:
         """Generate exactly ``max_tokens`` tokens. The record holds any error."""
 
 
@@ -49,7 +49,7 @@ class Sent:
     """The progress of one request. Times are ``time.perf_counter()`` seconds."""
 
     submit: float
-    record: RequestRecord = field(default_factory=RequestRecord)
+    record: RequestTimes = field(default_factory=RequestTimes)
     is_over: bool = False
 
     @property
@@ -99,7 +99,7 @@ class Load:
     async def _follow(
         self, sent: Sent, prompt: str, max_tokens: int, on_token: Callable[[], None] = lambda: None
     ) -> None:
-        def seen(record: RequestRecord) -> None:
+        def seen(record: RequestTimes) -> None:
             sent.record = record
             on_token()
 

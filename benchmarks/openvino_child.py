@@ -20,7 +20,7 @@ from typing import Any
 
 import openvino_genai
 
-from bench.records import RequestRecord
+from bench.records import RequestTimes
 from benchmarks.jobs import answer_jobs
 from benchmarks.load import OnToken
 from benchmarks.scenarios import GREEDY
@@ -34,7 +34,7 @@ class Live:
     """A request that the pipeline still works on."""
 
     handle: Any
-    record: RequestRecord
+    record: RequestTimes
     on_token: OnToken | None
     ended: asyncio.Future[None]
 
@@ -65,9 +65,9 @@ class OpenVinoClient:
 
     async def run(
         self, prompt: str, max_tokens: int, on_token: OnToken | None = None
-    ) -> RequestRecord:
+    ) -> RequestTimes:
         """Generate ``max_tokens`` tokens."""
-        record = RequestRecord(submit=time.perf_counter())
+        record = RequestTimes(submit=time.perf_counter())
         ids = self._tokenizer.encode(prompt).input_ids
         record.prompt_tokens = ids.shape[1]
         handle = self._pipeline.add_request(next(self._numbers), ids, self._config(max_tokens))

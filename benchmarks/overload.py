@@ -34,7 +34,7 @@ from statistics import median
 import msgspec
 import uvloop
 
-from bench.over_http.connection import ConnectionFailed, Endpoint, exchange
+from bench.over_http.connection import ConnectionFailed, ServerAddress, exchange
 from benchmarks import host
 from benchmarks.process import ServerProcess
 
@@ -80,7 +80,7 @@ class Load:
     Answers after ``end`` (of ``time.perf_counter``) do not count as goodput.
     """
 
-    endpoint: Endpoint
+    endpoint: ServerAddress
     request: bytes
     deadline: float
     end: float = float("inf")
@@ -126,7 +126,7 @@ class Load:
 
 
 async def _measure(options: argparse.Namespace, server: ServerProcess) -> None:
-    endpoint = Endpoint(server.url)
+    endpoint = ServerAddress(server.url)
     body = msgspec.json.encode(
         {"prompt": "Once upon a time", "max_tokens": options.tokens, "ignore_eos": True}
     )

@@ -79,7 +79,7 @@ CORE_LAYERS = (
     {"core.grammar.trial", "core.hook", "core.load"},
     {"core.grammar", "core.module", "core.run"},
     {"core.executors", "core.fusion", "core.pooling", "core.run.graphs"},
-    {"core.fusion.cuda", "core.sizing"},
+    {"core.sizing"},
     {"core.proof"},
     {"core.assembly"},
     {"core.export"},
@@ -89,9 +89,8 @@ THREAD_IMPORTS = {
     "core.contract.messages",
     "core.contract.errors",
     "core.system.hand_over",
-    "core.observe.progress",
-    "core.observe.step_histograms",
     "core.observe.step_timer",
+    "core.observe.histogram",
 }
 
 SERVER_LAYERS = (

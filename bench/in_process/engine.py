@@ -15,7 +15,7 @@ from bench.timetable import Timetable
 from bench.workload import Request
 from core.assembly.build import LoadedEngine
 from core.contract.info import EngineInfo
-from core.contract.messages import EngineStats, StepOutput
+from core.contract.messages import EngineCounters, StepOutput
 from core.engine.thread import CoreThread, Died, Event, SteppingEngine
 from server.process import heap
 
@@ -54,7 +54,7 @@ class InProcessEngine:
         return self._loaded.info
 
     @property
-    def stats(self) -> EngineStats:
+    def stats(self) -> EngineCounters:
         """The engine's counters after its last step."""
         return self._core.stats
 

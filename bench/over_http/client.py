@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from bench.over_http.connection import ConnectionFailed, Endpoint, Exchange, exchange
+from bench.over_http.connection import ConnectionFailed, Exchange, ServerAddress, exchange
 from bench.over_http.event_stream import EventStreamParser
-from bench.records import RequestRecord
+from bench.records import RequestTimes
 
 DEFAULT_TIMEOUT = 900.0
 
@@ -80,7 +80,7 @@ class CompletionClient:
         timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
         """Raises ValueError if ``base_url`` is not an http or https URL."""
-        self._endpoint = Endpoint(base_url, api_key=api_key)
+        self._endpoint = ServerAddress(base_url, api_key=api_key)
         self._model = model
         self._chat = chat
         self._extra = dict(extra or {})
@@ -90,10 +90,10 @@ class CompletionClient:
         self,
         prompt: str | list[int],
         max_tokens: int,
-        on_token: Callable[[RequestRecord], None] | None = None,
+        on_token: Callable[[RequestTimes], None] | None = None,
         *,
         due: float | None = None,
-    ) -> RequestRecord:
+    ) -> RequestTimes:
         """Request one completion. Failures are in the record.
 
         ``on_token`` is called after each piece of text, with the unfinished record. ``due`` is
@@ -101,7 +101,7 @@ class CompletionClient:
         of token ids.
         """
         request = self._request(prompt, max_tokens)
-        answer = _Answer(RequestRecord(), on_token)
+        answer = _Answer(RequestTimes(), on_token)
         record = answer.record
         record.submit = time.perf_counter()
         record.due = record.submit if due is None else due
@@ -141,7 +141,7 @@ class _Answer:
     """One streamed answer, read into its record."""
 
     def __init__(
-        self, record: RequestRecord, on_token: Callable[[RequestRecord], None] | None
+        self, record: RequestTimes, on_token: Callable[[RequestTimes], None] | None
     ) -> None:
         self.record = record
         self.is_done = False
@@ -207,7 +207,7 @@ class _Answer:
 
 async def served_model(base_url: str, *, api_key: str | None = None, timeout: float = 30.0) -> str:  # noqa: ASYNC109 - the limit of one request
     """Return the first model that a server lists. Raises ConnectionFailed if it lists none."""
-    endpoint = Endpoint(base_url, api_key=api_key)
+    endpoint = ServerAddress(base_url, api_key=api_key)
     body = bytearray()
     try:
         async with asyncio.timeout(timeout):

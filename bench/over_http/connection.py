@@ -20,7 +20,7 @@ class ConnectionFailed(Exception):
     """The server could not be reached, or its answer is incomplete."""
 
 
-class Endpoint:
+class ServerAddress:
     """A base URL such as ``http://127.0.0.1:8000/v1``, and the heads of requests to it."""
 
     def __init__(self, base_url: str, *, api_key: str | None = None) -> None:
@@ -70,7 +70,7 @@ class Exchange:
 
 
 async def exchange(
-    endpoint: Endpoint, request: bytes, on_body: Callable[[float, bytes], None]
+    endpoint: ServerAddress, request: bytes, on_body: Callable[[float, bytes], None]
 ) -> Exchange:
     """Send a request and receive its whole answer. Raises ConnectionFailed."""
     found = Exchange(on_body)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from bench.over_http.client import CompletionClient
-from bench.records import RequestRecord
+from bench.records import RequestTimes
 from bench.timetable import Timetable
 from bench.workload import Request
 
@@ -19,7 +19,7 @@ async def run_http(
     *,
     concurrency: int | None = None,
     on_end: Callable[[], object] = lambda: None,
-) -> list[RequestRecord]:
+) -> list[RequestTimes]:
     """Submit the requests as they are due; return their records in the same order.
 
     At most ``concurrency`` are in flight. ``on_end`` is called when a request has ended.
@@ -27,14 +27,14 @@ async def run_http(
     slots = asyncio.Semaphore(concurrency or len(requests))
     clock = time.perf_counter
 
-    async def submit(request: Request, due: float) -> RequestRecord:
+    async def submit(request: Request, due: float) -> RequestTimes:
         try:
             return await client.run(request.prompt, request.max_tokens, due=due)
         finally:
             slots.release()
             on_end()
 
-    tasks: list[asyncio.Task[RequestRecord]] = []
+    tasks: list[asyncio.Task[RequestTimes]] = []
     start = last = clock()
     async with asyncio.TaskGroup() as group:
         for index, request in enumerate(requests):

@@ -18,7 +18,7 @@ from benchmarks.fleet.machine import Machine
 from benchmarks.fleet.prefix_cache import PrefixCache
 from benchmarks.fleet.request import Request
 from benchmarks.fleet.step_times import StepTimes, pairs_of
-from core.scheduler.prompt_rows import PromptRows
+from core.scheduler.output import PromptRows
 from core.scheduler.step_time import AIM, StepTime, whole_blocks
 
 _TOKENS = PromptRows()

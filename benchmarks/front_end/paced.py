@@ -11,7 +11,7 @@ from benchmarks.front_end.counters import ThreadCounters
 from core.assembly.build import LoadedEngine
 from core.builtin_model import path as builtin_path
 from core.contract.info import EngineInfo
-from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
+from core.contract.messages import EngineCounters, EngineRequest, StepOutput, Work
 from core.engine.generation import Generation
 from core.grammar.compiler import GrammarCompiler
 from core.observe.step_timer import StepTimer
@@ -63,8 +63,8 @@ class PacedEngine:
         live, self._live = self._live, {}
         return [StepOutput(request_id=request_id, error=message) for request_id in live]
 
-    def stats(self) -> EngineStats:
-        return EngineStats(num_running=len(self._live), num_steps=self._num_steps)
+    def stats(self) -> EngineCounters:
+        return EngineCounters(num_running=len(self._live), num_steps=self._num_steps)
 
     def work(self, request_id: str) -> Work | None:
         generation = self._live.get(request_id)

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.gpu.options import Options, free_memory
-from core.fusion.cuda.quantised import FORMATS, QuantisedWeight, quantise
+from core.fusion.quantised import FORMATS, QuantisedWeight, quantise
 
 Product: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 

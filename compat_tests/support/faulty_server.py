@@ -25,14 +25,14 @@ from core.assembly.build import LoadedEngine, load_engine
 from core.batch.logits import Logits
 from core.batch.model_input import ModelInput
 from core.contract.config import EngineConfig, ModelConfig
-from core.engine.pipeline import InFlight, Runner
+from core.engine.pipeline import InFlight, StepRunner
 from core.scheduler import SchedulerOutput
 
 
 class FaultyRunner:
     """Wraps the real runner. Core thread only."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: StepRunner) -> None:
         self._runner = runner
         self._forward = runner._forward  # type: ignore[attr-defined]
         self._rows_without_numbers: list[int] = []

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
 
 import torch
 
-from core.contract.config import Quantization
+from core.attention.base import AttentionBackend, BackendFactory, backend_factory
+from core.contract.config import EngineConfig, Quantization
 from core.contract.errors import ModelLoadError
 from core.contract.info import ONE_CALL, ModelPath, PathName
-from core.fusion.cuda.catalogue import fuse_for_cuda
-from core.fusion.cuda.ops import TritonOps, triton_ops
+from core.fusion.catalogue import fuse_for_cuda
+from core.fusion.ops import TritonOps, triton_ops
 from core.fusion.visitor import Attention
 from core.hook.hook import AttentionHook
 from core.kernels.cpu.library import kernels
@@ -82,3 +86,26 @@ def _attention(hook: AttentionHook) -> Attention:
 
 def _listed(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+
+
+_DEVICES = {"cuda": "CUDA", "cpu": "a CPU"}
+
+Instrument: TypeAlias = Callable[[LoadedModel, AttentionBackend], AttentionBackend]
+"""Gets a model and its attention before the first step; returns the attention to use."""
+
+
+def attention_factory(name: str, model: LoadedModel, config: EngineConfig) -> BackendFactory:
+    """The constructor of a backend. Raises ModelLoadError if it does not support the config."""
+    factory = backend_factory(name)
+    dtype, device = config.kv_cache_dtype, model.device.type
+    if dtype == "auto":
+        return factory
+    needed = {"fp8": ("triton", "cuda"), "int8": ("cpu", "cpu")}[dtype]
+    if (name, device) != needed:
+        raise ModelLoadError(
+            f"--kv-cache-dtype {dtype} needs {_DEVICES[needed[1]]} and the attention backend "
+            f"{needed[0]!r}, not {name!r} on {device}"
+        )
+    if dtype == "int8":
+        return factory
+    return functools.partial(cast("Any", factory), dtype=model.dtype)

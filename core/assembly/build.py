@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from core.assembly.attention import Instrument
+from core.assembly.accelerate import Instrument
 from core.assembly.runner import BuiltRunner, build_runner
 from core.assembly.sampler import build_sampler
 from core.assembly.scheduler import build_memory_ahead, build_scheduler
@@ -18,7 +18,7 @@ from core.grammar.compiler import GrammarCompiler
 from core.load.devices import pick_device
 from core.load.source import source_of
 from core.module.loader import LoadedModel, load_model
-from core.observe.stages import Stages
+from core.observe.load_progress import Stages
 from core.proof.prove import check_proved
 from core.run.limits import Limits
 from core.text.tokenizer import Tokenizer

@@ -1,16 +1,13 @@
-"""estimate_fit: whether a model would fit into memory, without loading its weights.
-
-The module is built without memory, and everything else is the engine's own arithmetic: attention's
-layers, the limits, the blocks of the KV cache. What is estimated is the size of the weights.
-"""
+"""Trials of a load without its weights: whether the model fits into memory, and its path."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.assembly.attention import attention_factory
-from core.attention.layer_groups import groups_on
+from core.assembly.accelerate import attention_factory
+from core.attention.groups import groups_on
 from core.contract.config import EngineConfig, ModelConfig
+from core.contract.info import ONE_CALL, ModelPath
 from core.executors.attention_shapes import layer_spec
 from core.executors.described import Described, described_and
 from core.executors.load import check_tensors, model_of, weights_nbytes
@@ -71,3 +68,16 @@ def estimate_fit(model_config: ModelConfig, config: EngineConfig) -> Fit:
         max_model_len=planned.max_model_len,
         num_kv_tokens=num_blocks[0] * limits.block_size,
     )
+
+
+def try_path(model_config: ModelConfig, config: EngineConfig) -> ModelPath:
+    """The path on a CPU. Raises ModelLoadError, and NotImplementedError where it is not known."""
+    if pick_device(model_config.device).type != "cpu":
+        raise NotImplementedError("the path on a GPU is not tried")
+    one_call = ModelPath(name=ONE_CALL, expected=ONE_CALL)
+    found = described_and(model_config, config.attention_backend, lambda _found: one_call)
+    if isinstance(found, ModelPath):
+        return found
+    if not found.has_row:
+        return ModelPath()
+    return ModelPath(expected=ONE_CALL, slower_because=found.reason)

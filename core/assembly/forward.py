@@ -9,14 +9,13 @@ import torch
 from core.attention.base import AttentionBackend
 from core.contract.config import EngineConfig
 from core.hook.hook import AttentionHook
-from core.kernels.cpu.lent import LentCore
 from core.kernels.cpu.library import kernels
+from core.kernels.cpu.threads import LentCore
 from core.load.executor import Attending
 from core.load.loaded_model import LoadedModel
-from core.run.forward import EagerForward, ForwardPass
+from core.run.forward import EagerForward, ForwardPass, LastTokens
 from core.run.graphs.capture import CUDAGraphCapture
 from core.run.graphs.forward import with_graphs
-from core.run.last_tokens import LastTokens
 from core.run.limits import Limits
 from core.run.runner import ModelRunner
 
@@ -31,7 +30,9 @@ def build_forward(
     """The pass to serve with: on CUDA, unless ``enforce_eager``, it replays CUDA graphs."""
     is_cuda = model.device.type == "cuda"
     last_tokens = LastTokens(limits.max_num_seqs, model.device) if is_cuda else None
-    eager = EagerForward(model.module, attention, model.device, last_tokens, own=model.executor)
+    eager = EagerForward(
+        model.module, attention, model.device, last_tokens, executor=model.executor
+    )
     if not is_cuda or config.enforce_eager:
         return eager
     assert isinstance(hook, AttentionHook)

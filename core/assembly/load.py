@@ -7,7 +7,7 @@ from core.contract.config import EngineConfig, ModelConfig
 from core.gguf.file import opened_once
 from core.pooling.build import LoadedPooler, load_pooler
 from core.pooling.recipe import read_recipe
-from core.system import heap_end, memory_ahead
+from core.system import memory_ahead
 
 
 def load(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine | LoadedPooler:
@@ -20,4 +20,4 @@ def load(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine | Load
             return load_pooler(recipe, model_config, config)
     finally:
         memory_ahead.end()
-        heap_end.return_end()
+        memory_ahead.return_end()

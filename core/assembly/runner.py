@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from core.assembly.accelerate import Acceleration, accelerate
-from core.assembly.attention import Instrument, attention_factory
+from core.assembly.accelerate import Acceleration, Instrument, accelerate, attention_factory
 from core.assembly.forward import build_forward, connect_hand_over
 from core.attention.base import BackendFactory
 from core.contract.config import EngineConfig, Quantization

@@ -27,8 +27,8 @@ import torch
 from core.attention.shared_runs import SharedRuns
 from core.batch.model_input import ModelInput
 from core.contract.errors import ModelLoadError
-from core.kernels.cpu.attention import CACHE_TYPES, AttentionCall, AttentionStep
 from core.kernels.cpu.library import kernels
+from core.kernels.cpu.structures import CACHE_TYPES, AttentionCall, AttentionStep
 from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
 

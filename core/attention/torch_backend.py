@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from core.attention.cache_write import write_to_cache
 from core.batch.model_input import ModelInput
 from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
@@ -222,3 +221,16 @@ def _gather(cache: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
     rows = blocks[:, None, :] * num_kv_heads + heads[None, :, None]
     pages = cache.view(-1, block_size * dim).index_select(0, rows.view(-1))
     return pages.view(blocks.shape[0], num_kv_heads, -1, dim)
+
+
+def write_to_cache(cache: torch.Tensor, states: torch.Tensor, slots: torch.Tensor) -> None:
+    """Store ``states`` in their slots of one layer's ``cache``.
+
+    ``cache`` is ``[num_blocks, num_kv_heads, block_size, dim]``, ``states``
+    ``[num_tokens, num_kv_heads, dim]``, ``slots`` ``[num_tokens]`` (block * block_size + offset).
+    """
+    _, num_kv_heads, block_size, dim = cache.shape
+    heads = torch.arange(num_kv_heads, device=slots.device)
+    blocks, offsets = slots // block_size, slots % block_size
+    rows = (blocks[:, None] * num_kv_heads + heads) * block_size + offsets[:, None]
+    cache.view(-1, dim).index_copy_(0, rows.view(-1), states.reshape(-1, dim).to(cache.dtype))

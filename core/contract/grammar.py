@@ -50,7 +50,7 @@ class Regex(msgspec.Struct, frozen=True, tag="regex"):
     pattern: str
 
 
-class Choice(msgspec.Struct, frozen=True, tag="choice"):
+class ChoiceGrammar(msgspec.Struct, frozen=True, tag="choice"):
     """One of several texts."""
 
     options: tuple[str, ...]
@@ -145,7 +145,7 @@ Grammar: TypeAlias = (
     Json
     | JsonCall
     | Regex
-    | Choice
+    | ChoiceGrammar
     | Lark
     | Markup
     | Concat
@@ -218,7 +218,7 @@ def regex(pattern: str) -> Grammar:
 
 
 def choice(options: Sequence[str]) -> Grammar:
-    return Choice(tuple(options))
+    return ChoiceGrammar(tuple(options))
 
 
 def lark(source: str) -> Grammar:

@@ -60,7 +60,7 @@ class Stop(msgspec.Struct, frozen=True):
 Command: TypeAlias = Add | Abort | Stop
 
 
-class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
+class SampledLogprob(msgspec.Struct, frozen=True, gc=False):
     """Natural-log probabilities at one position, from the raw distribution of the model.
 
     ``logprob`` is None only for the first token of a prompt. ``top``
@@ -75,7 +75,7 @@ class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
 
 
 class PromptLogprobs(msgspec.Struct, frozen=True):
-    """A TokenLogprob of each of some consecutive prompt tokens, made when it is read.
+    """A SampledLogprob of each of some consecutive prompt tokens, made when it is read.
 
     With 20 alternatives, a token is 330 bytes here and 2,200 bytes as objects.
     ``lines`` is float64 [num_tokens, 1 + 2 * num_top]: the token's own value (NaN: it has none),
@@ -88,17 +88,17 @@ class PromptLogprobs(msgspec.Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.token_ids)
 
-    def __getitem__(self, index: int) -> TokenLogprob:
+    def __getitem__(self, index: int) -> SampledLogprob:
         index = range(len(self))[index]
         size = self._line_size
         values = memoryview(self.lines)[index * size : (index + 1) * size].cast("d").tolist()
         if math.isnan(values[0]):
-            return TokenLogprob(self.token_ids[index], None)
+            return SampledLogprob(self.token_ids[index], None)
         num_top = len(values) // 2
         top = zip(map(int, values[1 + num_top :]), values[1 : 1 + num_top], strict=True)
-        return TokenLogprob(self.token_ids[index], values[0], tuple(top))
+        return SampledLogprob(self.token_ids[index], values[0], tuple(top))
 
-    def __iter__(self) -> Iterator[TokenLogprob]:
+    def __iter__(self) -> Iterator[SampledLogprob]:
         return map(self.__getitem__, range(len(self)))
 
     @property
@@ -140,7 +140,7 @@ query needs. ``prompt_logprobs``: the request needs the logits of its whole prom
 """
 
 
-class CacheMiss(msgspec.Struct, frozen=True, gc=False):
+class PrefixMiss(msgspec.Struct, frozen=True, gc=False):
     """The first block of a prompt that was not found in the prefix cache, and why."""
 
     reason: CacheMissReason
@@ -168,7 +168,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
-    miss: CacheMiss | None = None
+    miss: PrefixMiss | None = None
 
 
 class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,7 +188,7 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     thinking: str = ""
     token_ids: tuple[int, ...] = ()
-    logprobs: tuple[TokenLogprob, ...] = ()
+    logprobs: tuple[SampledLogprob, ...] = ()
     prompt_logprobs: PromptLogprobs | None = None
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
@@ -238,7 +238,7 @@ def merge(first: StepOutput, second: StepOutput) -> StepOutput:
     )
 
 
-class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
+class EngineCounters(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of the engine after a step. The core thread replaces it; any thread reads it.
 
     Totals never go down. Prompt tokens, and the cached ones among them, count when the prompt has

@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable
 
 from core.contract.errors import InvalidRequest, is_survivable
-from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
+from core.contract.messages import EngineCounters, EngineRequest, StepOutput, Work
 from core.engine.failures import FailureHandler
 from core.engine.generation import Generation, TokenCounter
-from core.engine.pipeline import CollectedStep, MemoryAhead, Runner, StepPipeline
+from core.engine.pipeline import CollectedStep, Prefaulter, StepPipeline, StepRunner
 from core.engine.retry import StepRetry
 from core.kv.manager import KVCacheManager
 from core.observe.step_timer import StepTimer
@@ -59,7 +59,7 @@ class Engine:
 
     def __init__(
         self,
-        runner: Runner,
+        runner: StepRunner,
         scheduler: Scheduler,
         kv: KVCacheManager,
         tokenizer: Tokenizer,
@@ -69,7 +69,7 @@ class Engine:
         seed: int | None = None,
         async_scheduling: bool = False,
         timer: StepTimer | None = None,
-        memory_ahead: MemoryAhead | None = None,
+        memory_ahead: Prefaulter | None = None,
     ) -> None:
         """A prompt may have ids below ``num_token_ids``: others would be read beyond the embedding.
 
@@ -164,9 +164,9 @@ class Engine:
         ready, self._ready = self._ready, []
         return ready
 
-    def stats(self) -> EngineStats:
+    def stats(self) -> EngineCounters:
         """A snapshot of the counters."""
-        return EngineStats(
+        return EngineCounters(
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting,
             num_free_blocks=self._kv.num_free_blocks,

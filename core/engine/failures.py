@@ -1,11 +1,16 @@
-"""FailureHandler: what remains usable after a failure, and when the engine gives up."""
+"""FailureHandler: what remains usable after a failure, and when the engine gives up.
+
+Recovery starts the bookkeeping afresh after an exception outside of a step.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
-from core.engine.pipeline import Runner
-from core.engine.recovery import Recovery
+from core.contract.errors import is_survivable
+from core.engine.pipeline import StepRunner
 from core.kv.manager import KVCacheManager
 from core.scheduler import ScheduledSequence, Scheduler
 from core.state.sequence import Sequence
@@ -17,7 +22,7 @@ MAX_FAILED_STEPS = 8
 class FailureHandler:
     """Counts failed steps and keeps their blocks out of other sequences. Core thread only."""
 
-    def __init__(self, runner: Runner, scheduler: Scheduler, kv: KVCacheManager) -> None:
+    def __init__(self, runner: StepRunner, scheduler: Scheduler, kv: KVCacheManager) -> None:
         self._runner = runner
         self._scheduler = scheduler
         self._kv = kv
@@ -101,3 +106,47 @@ def is_fatal(error: BaseException) -> bool:
     return isinstance(error, torch.AcceleratorError) and not isinstance(
         error, torch.OutOfMemoryError
     )
+
+
+class Recovery:
+    """Rebuilds scheduler and block management from the live sequences. Core thread only.
+
+    An exception in the scheduler leaves its lists and block counts in an unknown state. What a
+    sequence computed can be computed again from its tokens, so nothing is lost but time and the
+    prefix cache. A sequence is guilty if scheduling it alone fails.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def restart(self, sequences: Iterable[Sequence]) -> dict[Sequence, BaseException]:
+        """Take all sequences back to the waiting line, in this order, without their blocks.
+
+        Returns the guilty ones, which are left out, and their errors. No step may be in flight.
+        """
+        live = list(sequences)
+        guilty: dict[Sequence, BaseException] = {}
+        if self._failure_of(live) is not None:
+            for sequence in live:
+                if (error := self._failure_of([sequence])) is not None:
+                    guilty[sequence] = error
+        self._queue([sequence for sequence in live if sequence not in guilty])
+        return guilty
+
+    def _failure_of(self, sequences: list[Sequence]) -> BaseException | None:
+        """What scheduling these sequences raises."""
+        try:
+            self._queue(sequences)
+            self._scheduler.schedule()
+        except BaseException as error:
+            if not is_survivable(error):
+                raise
+            return error.with_traceback(None)
+        return None
+
+    def _queue(self, sequences: list[Sequence]) -> None:
+        """Start with these sequences, none of which runs."""
+        self._scheduler.restart()
+        for sequence in sequences:
+            sequence.restart()
+            self._scheduler.add(sequence)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from core.contract.messages import (
     FinishReason,
     PromptLogprobs,
+    SampledLogprob,
     StepOutput,
-    TokenLogprob,
     whole_prompt,
 )
 from core.observe.histogram import Histogram
 from core.sampling.result import SequenceResult
 from core.state.sequence import Sequence
-from core.text.output import NO_STOPS, OutputText
+from core.text.output import NO_STOPS, OutputAssembler
 from core.text.tokenizer import Tokenizer
 
 
@@ -40,7 +40,7 @@ class Generation:
         self.sequence = sequence
         self.finish_reason: FinishReason | None = None
         self.stop_reason: str | int | None = None
-        self._text = OutputText(
+        self._text = OutputAssembler(
             tokenizer.detokenizer(
                 sequence.request.prompt_token_ids,
                 skip_special_tokens=params.skip_special_tokens,
@@ -122,7 +122,7 @@ class Generation:
         return output if self.finish_reason is None else output.after(sequence.work())
 
     def _append(
-        self, token_id: int, logprob: TokenLogprob | None, eos_token_ids: frozenset[int]
+        self, token_id: int, logprob: SampledLogprob | None, eos_token_ids: frozenset[int]
     ) -> None:
         sequence = self.sequence
         params, token_ids = sequence.params, sequence.token_ids

@@ -31,7 +31,7 @@ class InFlight(Protocol):
         """Wait for the step; result ``i`` belongs to sequence ``i`` of the step. Once only."""
 
 
-class Runner(Protocol):
+class StepRunner(Protocol):
     """Computes steps."""
 
     def launch(self, scheduler_output: SchedulerOutput) -> InFlight:
@@ -47,7 +47,7 @@ class Runner(Protocol):
         """Those of these blocks that contain NaN or infinity. Waits for the device."""
 
 
-class MemoryAhead(Protocol):
+class Prefaulter(Protocol):
     """Takes memory for the KV cache before a step needs it."""
 
     def advance(self, *, is_idle: bool, had_prompts: bool) -> bool:
@@ -81,7 +81,7 @@ class StepPipeline:
     of a launch too, is reported when the step is collected. Core thread only.
     """
 
-    def __init__(self, runner: Runner, timer: StepTimer, *, async_scheduling: bool) -> None:
+    def __init__(self, runner: StepRunner, timer: StepTimer, *, async_scheduling: bool) -> None:
         self._runner = runner
         self._timer = timer
         self._async_scheduling = async_scheduling

@@ -15,15 +15,14 @@ from core.contract.messages import (
     Abort,
     Add,
     Command,
+    EngineCounters,
     EngineRequest,
-    EngineStats,
     StepOutput,
     Stop,
     Work,
 )
-from core.observe.progress import Progress
-from core.observe.step_histograms import StepHistograms
-from core.observe.step_timer import StepTimer
+from core.observe.histogram import StepHistograms
+from core.observe.step_timer import Progress, StepTimer
 from core.system.hand_over import HandOver
 
 logger = logging.getLogger("roseinfer.core")
@@ -52,7 +51,7 @@ class SteppingEngine(Protocol):
     def fail_all(self, message: str) -> list[StepOutput]:
         """End every request with an error."""
 
-    def stats(self) -> EngineStats: ...
+    def stats(self) -> EngineCounters: ...
 
     def work(self, request_id: str) -> Work | None:
         """What was done so far for a request that has not ended. Any thread, at any time."""
@@ -104,7 +103,7 @@ class CoreThread:
         self._inbox: deque[Command] = deque()
         self._wake = threading.Event()
         self._stopping = False
-        self._stats = EngineStats()
+        self._stats = EngineCounters()
         self._engine: SteppingEngine | None = None  # for what any thread may call
         self._timer = StepTimer()  # the engine's, once it is loaded
         self._hand_over = HandOver()
@@ -113,7 +112,7 @@ class CoreThread:
         self._thread = threading.Thread(target=self._run, name="roseinfer-core", daemon=True)
 
     @property
-    def stats(self) -> EngineStats:
+    def stats(self) -> EngineCounters:
         """The counters as of the last step. Any thread."""
         return self._stats
 

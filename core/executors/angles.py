@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from core.kernels.cpu.model import ANGLES
+from core.kernels.cpu.structures import ANGLES
 from core.models.spec import Rope
 
 AnglesOf = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from core.kernels.cpu.layer import LayerStep
-from core.kernels.cpu.model import Angles
+from core.kernels.cpu.structures import Angles, LayerStep
 from core.system.huge_pages import zeros
 
 LEAST_ROWS = 8
@@ -110,3 +111,22 @@ class LogitsBuffer:
             rows = self._buffer[:size].view(num_rows, self._stride)[:, : self._vocab_size]
             self._room = LogitsRoom(rows, rows.data_ptr(), self._stride)
         return self._room
+
+
+LINE_BYTES = 64
+"""Bytes of a cache line."""
+
+
+class Memory:
+    """A buffer that the kernel writes to; a larger one replaces it. Core thread only."""
+
+    def __init__(self) -> None:
+        self._buffer: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+        self._address = 0
+
+    def of(self, num_bytes: int) -> int:
+        """The address of so many bytes, aligned to a cache line. Their content is undefined."""
+        if len(self._buffer) < num_bytes + LINE_BYTES:
+            self._buffer = np.empty(num_bytes + LINE_BYTES, dtype=np.uint8)
+            self._address = -(-self._buffer.ctypes.data // LINE_BYTES) * LINE_BYTES
+        return self._address

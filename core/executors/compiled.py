@@ -18,13 +18,11 @@ from core.batch.logits import Logits
 from core.batch.model_input import ModelInput
 from core.contract.errors import ModelLoadError
 from core.executors.angles import AngleTable, angles_of
-from core.executors.buffers import LogitsBuffer
+from core.executors.buffers import LogitsBuffer, Memory
 from core.executors.layer_calls import Calls
-from core.executors.memory import Memory
-from core.kernels.cpu.attention import AttentionCall
 from core.kernels.cpu.bindings import Kernels
-from core.kernels.cpu.lent import LentCore
-from core.kernels.cpu.model import Angles
+from core.kernels.cpu.structures import Angles, AttentionCall
+from core.kernels.cpu.threads import LentCore
 from core.kv.layer_spec import LayerSpec
 from core.models.spec import Attention, DecoderSpec
 

@@ -11,9 +11,8 @@ from core.executors.role_packer import RolePacker
 from core.executors.rows import kinds_of, split, split_groups
 from core.executors.supported import epilogue_of, unsupported
 from core.gguf.blocks import BlockMatrix
-from core.kernels.cpu.grouped import GroupedWeight
-from core.kernels.cpu.layer import LayerCall, Matrices, Matrix, Mixture
-from core.kernels.cpu.linear import PackedWeight
+from core.kernels.cpu.linear import GroupedWeight, PackedWeight
+from core.kernels.cpu.structures import LayerCall, Matrices, Matrix, MixtureCall
 from core.models import spec as specs
 from core.models.spec import FeedForward, Shape
 from core.weights.roles import Group, Weight
@@ -77,12 +76,12 @@ class FeedBuilder:
         biases = of.bias(role, i, shape).chunk(2) if spec.has_bias else (None, None)
         return list(zip(weights, biases, strict=True))
 
-    def mixture(self, spec: specs.Mixture) -> Mixture:
+    def mixture(self, spec: specs.Mixture) -> MixtureCall:
         of, i, shapes = self._of, self._index, self._shapes
         bias = of.bias("router", i, shapes["router"]) if spec.router.has_bias else None
         router = of.keep(self._exact("router", bias))
         up, down = self._experts(spec)
-        mixture = Mixture(
+        mixture = MixtureCall(
             router=Matrix.of(router),
             per_token=spec.per_token,
             normalises=int(spec.router.normalises),

@@ -5,15 +5,13 @@ from __future__ import annotations
 import ctypes
 from typing import assert_never
 
-from core.executors.attention_builder import AttentionBuilder
+from core.executors.attention_builder import AttentionBuilder, LatentBuilder
 from core.executors.attention_shapes import layer_spec
 from core.executors.buffers import Workspace
 from core.executors.feed_builder import FeedBuilder
-from core.executors.latent_builder import LatentBuilder
 from core.executors.role_packer import RolePacker
 from core.executors.supported import unsupported
-from core.kernels.cpu.layer import LayerCall, Matrix
-from core.kernels.cpu.layer import Norm as NormCall
+from core.kernels.cpu.structures import LayerCall, Matrix, NormCall
 from core.kv.layer_spec import LayerSpec
 from core.models.spec import Attention, FeedForward, LatentAttention, Layer, Mixture, Norm
 

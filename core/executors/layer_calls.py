@@ -13,8 +13,7 @@ from core.executors.buffers import Workspace
 from core.executors.layer_builder import LayerBuilder
 from core.executors.role_packer import RolePacker
 from core.executors.supported import check_supported
-from core.kernels.cpu.layer import LayerCall, Matrix
-from core.kernels.cpu.model import ModelCall, Table
+from core.kernels.cpu.structures import LayerCall, Matrix, ModelCall, Table
 from core.kv.layer_spec import LayerSpec
 from core.models import spec as specs
 from core.models.spec import DecoderSpec

@@ -12,7 +12,7 @@ from core.contract.config import ModelConfig
 from core.executors.compiled import CompiledExecutor
 from core.executors.described import Described
 from core.executors.layer_calls import CallBuilder
-from core.executors.plain_weights import read_weights
+from core.executors.plain import read_weights
 from core.kernels.cpu.linear import Format
 from core.kernels.cpu.threads import bind_threads
 from core.load.config_files import end_ids

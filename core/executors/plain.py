@@ -6,7 +6,8 @@ It is the oracle of faster executors: tests compare it with transformers. No eng
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
 
 import torch
 from torch.nn import functional
@@ -15,8 +16,8 @@ from core.attention.base import AttentionBackend
 from core.batch.logits import Logits
 from core.batch.model_input import ModelInput
 from core.executors.attention_shapes import layer_spec
-from core.executors.plain_weights import Roles, Weights
 from core.kv.layer_spec import LayerSpec
+from core.models.names import Names
 from core.models.spec import (
     Activation,
     Attention,
@@ -30,6 +31,7 @@ from core.models.spec import (
     Rope,
     Router,
 )
+from core.weights.roles import RoleReader, Tensors
 
 Keys = dict[int, tuple[torch.Tensor, torch.Tensor]]
 
@@ -43,7 +45,7 @@ def attention_layers(spec: DecoderSpec, weights: Weights) -> list[LayerSpec]:
 
 
 class PlainExecutor:
-    """An OwnForward of any spec. ``attention`` has the layers of ``attention_layers``."""
+    """Computes steps of any spec. ``attention`` has the layers of ``attention_layers``."""
 
     def __init__(self, spec: DecoderSpec, weights: Weights, attention: AttentionBackend) -> None:
         self._spec = spec
@@ -326,3 +328,29 @@ def _route(
     if spec.normalises:
         weights = weights / weights.sum(-1, keepdim=True)
     return chosen, weights * spec.scale
+
+
+Roles: TypeAlias = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The tensors outside of layers, and those of each layer."""
+
+    top: Roles
+    layers: tuple[Roles, ...]
+
+
+def read_weights(tensors: Tensors, spec: DecoderSpec, names: Names) -> Weights:
+    """Read every tensor of a spec.
+
+    Raises Undescribed if one is missing, has another shape, or is left over.
+    """
+    reader = RoleReader(tensors, spec, names)
+    top = {role: reader.whole(role, None, shape) for role, shape in spec.tensors()}
+    layers = tuple(
+        {role: reader.whole(role, i, shape) for role, shape in layer.tensors(spec.hidden_size)}
+        for i, layer in enumerate(spec.layers)
+    )
+    reader.check_all_read()
+    return Weights(top, layers)

@@ -9,10 +9,8 @@ import torch
 
 from core.executors.supported import unsupported
 from core.gguf.blocks import BlockMatrix
-from core.kernels.cpu.layer import MAX_PARTS
-from core.kernels.cpu.layer import Norm as NormCall
 from core.kernels.cpu.linear import PackedWeight
-from core.kernels.cpu.model import Table
+from core.kernels.cpu.structures import MAX_PARTS, NormCall, Table
 from core.models import spec as specs
 from core.models.spec import Norm
 from core.weights.packer import Packer

@@ -11,12 +11,13 @@ from core.assembly.tokenizer import tokenizer_of
 from core.contract.config import GgufMix, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.export.export_check import check_config
-from core.export.export_request import check_request
-from core.export.keys import Described, describe_config
+from core.export.keys import DescribedConfig, describe_config
 from core.export.tensors import log_size, new_tensors
 from core.export.vocabulary import describe_tokenizer
 from core.export.writer import Writable, write_gguf
-from core.gguf.mixes import MIXES, Mix
+from core.gguf.names import SUFFIX
+from core.gguf.quantise import MIXES, Mix
+from core.load.source import find_gguf, holds_gguf
 from core.module.loader import LoadedModel, load_model
 from core.module.prequantised import is_quantised
 
@@ -48,7 +49,7 @@ def export_gguf(config: ModelConfig, path: Path, mix_name: GgufMix) -> None:
 
 
 def _metadata(
-    config: ModelConfig, loaded: LoadedModel, described: Described, mix: Mix
+    config: ModelConfig, loaded: LoadedModel, described: DescribedConfig, mix: Mix
 ) -> dict[str, Writable]:
     tokenizer = tokenizer_of(config)
     model: Any = loaded.module
@@ -62,3 +63,16 @@ def _metadata(
         **described.metadata,
         **describe_tokenizer(tokenizer, described.architecture, num_rows, loaded.eos_token_ids),
     }
+
+
+def check_request(config: ModelConfig, path: Path) -> None:
+    """Raise ModelLoadError for what would fail after the model has been loaded."""
+    if config.model is None:
+        raise ModelLoadError("the built-in model cannot be written as a GGUF file: name a model")
+    if path.suffix != SUFFIX:
+        raise ModelLoadError(f"{path} does not end in {SUFFIX}")
+    if not path.parent.is_dir():
+        raise ModelLoadError(f"there is no directory {path.parent}")
+    if config.gguf_file is not None or holds_gguf(config.model):
+        raise ModelLoadError("a GGUF file cannot be quantised; name the model that it was made of")
+    find_gguf(config)  # refuses what is no model

@@ -27,7 +27,7 @@ Describe: TypeAlias = Callable[[Any], tuple[Keys, Factors]]
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescribedConfig:
     """A configuration as a file holds it: architecture, metadata, and tensors for RoPE."""
 
     architecture: str
@@ -41,7 +41,7 @@ class Described:
         return {f"{self.architecture}.{key}": value for key, value in self.keys.items()}
 
 
-def describe_config(config: Any) -> Described:
+def describe_config(config: Any) -> DescribedConfig:
     """Describe a configuration of transformers. Raises ModelLoadError if no file can hold it.
 
     What the keys do not say is not looked at: compare what a reader makes of them.
@@ -55,7 +55,7 @@ def describe_config(config: Any) -> Described:
     architecture, describe = found
     family = MIXTRAL if config.model_type == "mixtral" else FAMILIES[architecture]
     keys, factors = describe(config)
-    return Described(architecture, family, keys, factors)
+    return DescribedConfig(architecture, family, keys, factors)
 
 
 def _decoder(config: Any) -> Keys:

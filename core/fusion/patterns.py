@@ -10,14 +10,13 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from core.module.plain import is_plain
-from core.weights.roles import Matrix, Weight
 
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 
@@ -36,22 +35,11 @@ _ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def dense(weight: Weight) -> torch.Tensor:
-    """The weight of a matrix that is not in blocks, as all are on CUDA."""
-    assert isinstance(weight, torch.Tensor)
-    return weight
+LLAMA_LAYER = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}
+"""Names of the children of a decoder layer that normalises before attention and the MLP."""
 
-
-class LayerNames(NamedTuple):
-    """Names of the children of a decoder layer."""
-
-    first_norm: str
-    attention: str
-    second_norm: str
-    mlp: str
-
-
-LLAMA_LAYER = LayerNames("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
+Matrix: TypeAlias = tuple[torch.Tensor, torch.Tensor | None]
+"""Weight ``[outputs, inputs]`` and bias of a linear layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +105,6 @@ def qkv_matrices(attention: nn.Module) -> list[Matrix] | None:
     if len(known) < len(QKV) or len({weight.shape[1] for weight, _ in known}) > 1:
         return None
     return known
-
-
-def layer_names(layer: nn.Module) -> LayerNames | None:
-    """Names of a decoder layer's children, if it has two norms, attention, an MLP and no more."""
-    children = {name for name, _ in layer.named_children()}
-    return LLAMA_LAYER if children == set(LLAMA_LAYER) else None
 
 
 def reads_weights(parent: nn.Module) -> bool:

@@ -1,17 +1,19 @@
-"""Replace the RoPE function that an attention module's forward code calls."""
+"""RoPE as one operation, in place of the function that attention's forward code calls."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, MethodType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
+from core.fusion.ops import TritonOps
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import AttentionSite
+from core.kernels.triton.head_norm import QueryKeyNorm
 
 FUNCTION = "apply_rotary_pos_emb"
 """The name of the RoPE function in transformers' modelling code."""
@@ -87,7 +89,36 @@ class FusedRotation:
         install_rotation(self._site.attention, self._fused)
 
 
-def rotation(site: AttentionSite, fuse: Callable[[Rotation], Rotation]) -> Iterator[FusedRotation]:
-    """The rotation that ``fuse`` makes of the original, for attention that applies RoPE."""
+def fused_rotation(
+    ops: TritonOps, original: Rotation, norm: QueryKeyNorm | None = None
+) -> Rotation:
+    """Return a replacement for ``original``, to which it passes calls of unusual shapes.
+
+    With a ``norm``, each head is normalised first. Query and key may be overwritten.
+    """
+
+    def rotate(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        *more: Any,
+        **named: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        is_usual = q.dim() == 4 and q.shape[0] == 1 and cos.shape == (1, q.shape[2], q.shape[3])
+        if more or named or not is_usual or any(t.stride(-1) != 1 for t in (q, k, cos, sin)):
+            if norm is not None:
+                q = ops.rms_norm(q, norm.query_weight, norm.epsilon, norm.offset)
+                k = ops.rms_norm(k, norm.key_weight, norm.epsilon, norm.offset)
+            return original(q, k, cos, sin, *more, **named)
+        query, key = q[0].transpose(0, 1), k[0].transpose(0, 1)  # [num_tokens, heads, dim]
+        query, key = ops.rotate(query, key, cos[0], sin[0], norm)
+        return query.transpose(0, 1)[None], key.transpose(0, 1)[None]
+
+    return rotate
+
+
+def rotary_pattern(ops: TritonOps, site: AttentionSite) -> Iterator[FusedRotation]:
+    """RoPE as one operation, for attention that applies it."""
     if applies_rope(site.attention):
-        yield FusedRotation(site, fuse(original_rotation(site.attention)))
+        yield FusedRotation(site, fused_rotation(ops, original_rotation(site.attention)))

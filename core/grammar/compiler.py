@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import llguidance
 import msgspec
@@ -14,10 +16,9 @@ from core.contract.config import GrammarLimits
 from core.contract.errors import InvalidRequest, RequestCancelled
 from core.contract.grammar import DroppedKeyword, Grammar
 from core.grammar.cache import CompiledGrammar, GrammarCache
-from core.grammar.matcher.deep_stack import on_deep_stack
-from core.grammar.matcher.matchers import MatcherFactory, TokenTable
-from core.grammar.times import GrammarTimes
+from core.grammar.matcher.matchers import MatcherFactory, TokenTable, on_deep_stack
 from core.grammar.trial.pool import IS_SUPPORTED, TrialPool
+from core.observe.histogram import SECONDS, Counts, Histogram
 from core.text.vocabulary import Vocabulary
 
 logger = logging.getLogger("roseinfer.core")
@@ -290,3 +291,47 @@ def _key(grammar: Grammar, salt: str = "", *, param: str | None = None) -> bytes
             code="invalid_grammar",
         )
     return msgspec.msgpack.encode(salt) + key
+
+
+class GrammarTimes:
+    """Wall times in seconds. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._compilations = Histogram(SECONDS)
+        self._masks = [Histogram(SECONDS)]
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Count the time inside, in which a new grammar is compiled or refused."""
+        start, is_cancelled = time.monotonic(), False
+        try:
+            yield
+        except RequestCancelled:
+            is_cancelled = True
+            raise
+        finally:
+            if not is_cancelled:
+                with self._lock:
+                    self._compilations.observe(time.monotonic() - start)
+
+    def mask_histogram(self) -> Histogram:
+        """Return a histogram for one thread that fills masks."""
+        histogram = Histogram(SECONDS)
+        with self._lock:
+            self._masks.append(histogram)
+        return histogram
+
+    @property
+    def compilations(self) -> Counts:
+        with self._lock:
+            return self._compilations.read()
+
+    @property
+    def masks(self) -> Counts:
+        """Of all threads. A value is the time to fill the masks of some sequences together."""
+        with self._lock:
+            first, *others = [histogram.read() for histogram in self._masks]
+        for other in others:
+            first += other
+        return first

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from core.grammar.progress import Progress
+from core.grammar.progress import MatcherState
 from core.state.sequence import Sequence, Status
 
 Addends: TypeAlias = npt.NDArray[np.float32]
@@ -44,7 +44,7 @@ class MaskJob:
 
     __slots__ = ("_sequence", "end", "is_done", "masks", "progress", "row", "token_ids")
 
-    def __init__(self, sequence: Sequence, progress: Progress, start: int) -> None:
+    def __init__(self, sequence: Sequence, progress: MatcherState, start: int) -> None:
         """``start`` is the ``end`` of the job before this one."""
         self._sequence = weakref.ref(sequence)
         self.progress = progress

@@ -15,7 +15,7 @@ import torch
 from core.contract.errors import is_survivable
 from core.grammar.jobs import Addends, FilledMasks
 from core.grammar.matcher.digits import Words
-from core.grammar.progress import NotCompiled, Progress
+from core.grammar.progress import MatcherState, NotCompiled
 from core.observe.histogram import SECONDS, Histogram
 from core.system.pinned import upload
 
@@ -70,7 +70,7 @@ class Masks:
         """Its threads inherit the priority of the thread that makes it."""
         return llguidance.LLExecutor(self._num_threads)
 
-    def consume(self, rows: list[tuple[Progress, list[int]]]) -> list[int]:
+    def consume(self, rows: list[tuple[MatcherState, list[int]]]) -> list[int]:
         """Consume the tokens of each row; returns the rows that need a lexer of their own."""
         together = [row for row, (_, tokens) in enumerate(rows) if len(tokens) == 1]
         accepted: dict[int, bool] = {}
@@ -111,7 +111,7 @@ class Masks:
             self._idle = self._new_idle()
         return self._executor.consume_token_par([*steps, (self._idle, 0)])[:-1]
 
-    def fill(self, rows: list[Progress]) -> tuple[Words, list[int]]:
+    def fill(self, rows: list[MatcherState]) -> tuple[Words, list[int]]:
         """Return packed masks, int32 [num_rows, num_words], and the rows that need a lexer.
 
         Bit ``i % 32`` of word ``i // 32`` is set for an allowed token ``i``. No token is allowed if
@@ -159,7 +159,7 @@ class Masks:
                 return buffer
         return np.empty((num_rows, self._num_words * 4, 8), dtype=np.float32)
 
-    def _check(self, progress: Progress, matcher: llguidance.LLMatcher, words: Words) -> None:
+    def _check(self, progress: MatcherState, matcher: llguidance.LLMatcher, words: Words) -> None:
         """Note a failure: a matcher that fails, or is at a dead end, allows the end tokens."""
         if not np.any(words & self._ends):
             return
@@ -183,7 +183,7 @@ class Masks:
         return True
 
 
-def _step(progress: Progress, token_id: int) -> Step:
+def _step(progress: MatcherState, token_id: int) -> Step:
     assert progress.matcher is not None
     return progress.matcher, token_id
 

@@ -11,7 +11,7 @@ from core.grammar.compiler import GrammarCompiler
 from core.grammar.jobs import FilledMasks, MaskJob
 from core.grammar.lanes import MaskLanes
 from core.grammar.masks import apply, exclude_all
-from core.grammar.progress import Progress
+from core.grammar.progress import MatcherState
 from core.state.sequence import Sequence
 
 MAX_WAIT_SECONDS = 0.025
@@ -57,7 +57,7 @@ class GrammarProcessor:
             if job is None:
                 assert sequence.params.grammar is not None
                 salt = sequence.request.cache_salt
-                progress = Progress(self._compiler, sequence.params.grammar, salt=salt)
+                progress = MatcherState(self._compiler, sequence.params.grammar, salt=salt)
                 job = MaskJob(sequence, progress, sequence.num_prompt_tokens)
             elif job.is_done and job.end < len(sequence.token_ids):
                 job = MaskJob(sequence, job.progress, job.end)

@@ -31,7 +31,7 @@ class NotCompiled(Exception):
     """The grammar is not compiled, or its shared lexer is used up: compile it again."""
 
 
-class Progress:
+class MatcherState:
     """The position of one sequence in its grammar. Used by one grammar thread at a time.
 
     Sequences with the same grammar share a lexer, which one of them may use up. A sequence that

@@ -7,15 +7,16 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from core.attention.base import AttentionBackend, KernelBackend
-from core.hook.interface import ATTENTION_NAME, offer, register, route, unroute
+from core.attention.base import AttentionBackend
+from core.hook.interface import ATTENTION_NAME, register, route, unroute
 from core.hook.recording import Recording
-from core.hook.windows import Windows
+from core.hook.reduced import Windows
 from core.kv.layer_spec import LayerSpec
 
 
@@ -60,22 +61,15 @@ class AttentionHook:
             ]
 
     def attach(self, backend: AttentionBackend) -> None:
-        """Compute the attention of every later forward pass with a backend.
-
-        Fused layers may call its kernels directly.
-        """
+        """Compute the attention of every later forward pass with a backend."""
         self.install(backend.forward)
-        calls = backend.kernel_calls if isinstance(backend, KernelBackend) else None
-        # a module that is called as several layers has no single kernel call
-        if calls is not None and len({*self.modules}) == len(self.modules):
-            offer(self.modules, calls)
 
     def install(self, function: AttentionFunction) -> None:
         """Compute the attention of every later forward pass with ``function``."""
         calls: dict[nn.Module, list[int]] = defaultdict(list)
         for index, module in enumerate(self.modules):
             calls[module].append(index)
-        turns: dict[nn.Module, Iterator[int]] = {}
+        turns: WeakKeyDictionary[nn.Module, Iterator[int]] = WeakKeyDictionary()
 
         def begin(*_: object) -> None:
             turns.update((module, itertools.cycle(indices)) for module, indices in calls.items())

@@ -1,15 +1,16 @@
 """Our attention as an implementation in transformers' attention registry.
 
 transformers looks up attention functions by name. We register one name, and route its calls to a
-function that each attention module holds. So no modelling code is forked, and every model family
-that uses the registry works.
+function that a table has for each attention module. So no modelling code is forked, and every model
+family that uses the registry works.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -41,36 +42,22 @@ def register() -> None:
     AttentionMaskInterface.register(MASKED_ATTENTION_NAME, mask)
 
 
+_ROUTES: WeakKeyDictionary[nn.Module, ModuleAttention] = WeakKeyDictionary()
+"""The attention of each module that ``route`` got. It holds no strong reference to the module."""
+
+
 def route(modules: Iterable[nn.Module], attention: ModuleAttention) -> None:
-    """Send the attention calls of ``modules`` to ``attention``."""
-    for module in modules:
-        module.roseinfer_attention = attention  # type: ignore[assignment]
+    """Send the attention calls of ``modules`` to ``attention``, which may refer to none of them.
+
+    Otherwise the modules would live until ``unroute``.
+    """
+    _ROUTES.update(dict.fromkeys(modules, attention))
 
 
 def unroute(modules: Iterable[nn.Module]) -> None:
-    """Undo ``route`` and ``offer``. May be repeated."""
+    """Undo ``route``. May be repeated."""
     for module in modules:
-        vars(module).pop("roseinfer_attention", None)
-        vars(module).pop("roseinfer_kernel_call", None)
-
-
-class KernelCall(NamedTuple):
-    """The address of an AttentionCall. ``offer`` is an object that its calls have in common."""
-
-    address: int
-    offer: object
-
-
-def offer(modules: Iterable[nn.Module], calls: Iterable[int]) -> None:
-    """Offer a kernel beside the function of ``route``: the addresses of its AttentionCalls."""
-    common = object()
-    for module, call in zip(modules, calls, strict=True):
-        module.roseinfer_kernel_call = KernelCall(call, common)  # type: ignore[assignment]
-
-
-def kernel_call_of(module: nn.Module) -> KernelCall | None:
-    """Return what ``offer`` stored."""
-    return vars(module).get("roseinfer_kernel_call")
+        _ROUTES.pop(module, None)
 
 
 @contextmanager
@@ -93,11 +80,7 @@ def _dispatch(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """The function that transformers calls."""
-    attention: ModuleAttention = module.roseinfer_attention  # type: ignore[assignment]
-    output = attention(
-        query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1), module, kwargs
-    )
-    return output[None], None
+    return _attend(module, query, key, value, kwargs)
 
 
 def _dispatch_masked(
@@ -109,9 +92,15 @@ def _dispatch_masked(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """The function that transformers calls for ``MASKED_ATTENTION_NAME``."""
-    attention: ModuleAttention = module.roseinfer_attention  # type: ignore[assignment]
-    kwargs["attention_mask"] = attention_mask
-    output = attention(
-        query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1), module, kwargs
-    )
-    return output[None], None
+    return _attend(module, query, key, value, {**kwargs, "attention_mask": attention_mask})
+
+
+def _attend(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    kwargs: dict[str, Any],
+) -> tuple[torch.Tensor, None]:
+    q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))
+    return _ROUTES[module](q, k, v, module, kwargs)[None], None

@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from core.contract.errors import ModelLoadError
 from core.hook.interface import MASKED_ATTENTION_NAME, routed
-from core.hook.windows import SMALLEST, Windows
-from core.hook.without_products import WithoutProducts
+from core.hook.reduced import SMALLEST, Windows
 from core.kv.layer_spec import LayerSpec
 from core.system.private_names import is_stateful
 
@@ -135,3 +136,18 @@ def _keeps_state(model: Any) -> bool:
     """Whether the configuration names layers with state besides keys and values."""
     kinds = getattr(model.config.get_text_config(), "layer_types", None) or ()
     return is_stateful(model) or not _STATEFUL.isdisjoint(kinds)
+
+
+class WithoutProducts(TorchFunctionMode):
+    """Inside the block, a product with a weight is what it is for zeros: zero, or the bias.
+
+    So a pass of a large model is cheap.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is functional.linear and len(args) >= 2 and type(args[1]) is nn.Parameter:
+            x, weight, *rest = args
+            y = x.new_zeros(*x.shape[:-1], len(weight))
+            bias = rest[0] if rest else (kwargs or {}).get("bias")
+            return y if bias is None else y + bias
+        return func(*args, **(kwargs or {}))

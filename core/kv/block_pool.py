@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-
-from core.kv.prefix import content_of
 
 MAX_EVICTED = 2**14
 """Hashes of evicted blocks that are remembered."""
@@ -131,3 +131,28 @@ class BlockPool:
         assert self._index == {h: b for b, h in enumerate(self._hashes) if h is not None}
         assert self._contents == Counter(map(content_of, self._index))
         assert len(self._evicted) <= MAX_EVICTED
+
+
+DIGEST_SIZE = 16
+"""Bytes. The hash is cryptographic: a collision would expose one client's context to another."""
+
+HASH_SIZE = 2 * DIGEST_SIZE
+"""A hash is a digest of the salt, then one of the content."""
+
+
+def root_hash(cache_salt: str) -> bytes:
+    """Parent of the first block of a sequence. Sequences share blocks only if salts are equal."""
+    salt = hashlib.blake2b(cache_salt.encode(), digest_size=DIGEST_SIZE).digest()
+    return salt + bytes(DIGEST_SIZE)
+
+
+def block_hash(parent: bytes, token_ids: Iterable[int]) -> bytes:
+    """Hash of a full block: of its tokens and, through ``parent``, of all tokens before them."""
+    tokens = array("i", token_ids).tobytes()
+    digest = hashlib.blake2b(tokens, digest_size=DIGEST_SIZE, key=parent[DIGEST_SIZE:]).digest()
+    return parent[:DIGEST_SIZE] + digest
+
+
+def content_of(hashed: bytes) -> bytes:
+    """The part of a block's hash that does not depend on the salt."""
+    return hashed[DIGEST_SIZE:]

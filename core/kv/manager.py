@@ -7,14 +7,13 @@ behind the numbers are in ``core.kv.storage``.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence as ReadOnly
 from itertools import accumulate, takewhile
 
-from core.contract.messages import CacheMiss, CacheMissReason
-from core.kv.block_pool import BlockPool
-from core.kv.prefix import block_hash, root_hash
-from core.kv.release import Release
+from core.contract.messages import CacheMissReason, PrefixMiss
+from core.kv.block_pool import BlockPool, block_hash, root_hash
 from core.kv.window_group import WindowGroup, WindowSize
 from core.state.block_table import BlockTable
 from core.state.sequence import Sequence
@@ -117,10 +116,10 @@ class KVCacheManager:
                     end, is_hit = missing, False
         return end
 
-    def miss_of(self, sequence: Sequence) -> CacheMiss:
+    def miss_of(self, sequence: Sequence) -> PrefixMiss:
         """Why ``reuse_cached`` has found no more of a waiting sequence. Before ``allocate``."""
         index = sequence.num_computed_tokens // self.block_size
-        return CacheMiss(self._why_missing(sequence, index), index)
+        return PrefixMiss(self._why_missing(sequence, index), index)
 
     def _why_missing(self, sequence: Sequence, index: int) -> CacheMissReason:
         if not self._enable_prefix_caching:
@@ -312,3 +311,29 @@ class KVCacheManager:
 def _num_shareable_blocks(sequence: Sequence, block_size: int) -> int:
     """Full blocks without the last token, whose logits are needed."""
     return (sequence.num_tokens - 1) // block_size
+
+
+class Release:
+    """What sequences would free together, group by group. It changes nothing. Core thread only.
+
+    A block is freed if the added sequences hold all its references. It is valid until blocks are
+    allocated or freed.
+    """
+
+    def __init__(self, pools: ReadOnly[BlockPool]) -> None:
+        self._pools = pools
+        self._held: list[Counter[int]] = [Counter() for _ in pools]
+        self._freed: list[set[int]] = [set() for _ in pools]
+
+    def add(self, sequence: Sequence) -> None:
+        """The sequence gives up its blocks too."""
+        groups = zip(self._pools, sequence.block_tables, self._held, self._freed, strict=True)
+        for pool, table, held, freed in groups:
+            for block_id in table.held():
+                held[block_id] += 1
+                if held[block_id] == pool.num_refs(block_id):
+                    freed.add(block_id)
+
+    def freed(self, group: int) -> set[int]:
+        """The ids of the blocks that would be free in a group; the full group is the first."""
+        return self._freed[group]

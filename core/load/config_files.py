@@ -62,14 +62,14 @@ def check_generation_config(source: str) -> None:
         raise ModelLoadError(f"{_GENERATION} of {source}: {error}") from error
 
 
-class Generation(NamedTuple):
+class GenerationDefaults(NamedTuple):
     """What files say of generation: the tokens that end an answer, and defaults of sampling."""
 
     eos_token_ids: frozenset[int]
     sampling: dict[str, float]
 
 
-def generation_of(folder: Path) -> Generation:
+def generation_of(folder: Path) -> GenerationDefaults:
     """Read the files of a folder that ``check_generation_config`` accepts, as transformers does.
 
     Without a generation_config.json that is config.json, whose part for text adds what is not
@@ -82,7 +82,7 @@ def generation_of(folder: Path) -> Generation:
         inner: dict[str, Any] = next((part for name in names if (part := content.get(name))), {})
         content = {**inner, **{name: v for name, v in content.items() if v is not None}}
     sampling = {name: value for name in SAMPLING if (value := content.get(name)) is not None}
-    return Generation(end_ids(content), sampling)
+    return GenerationDefaults(end_ids(content), sampling)
 
 
 def end_ids(content: Mapping[str, Any]) -> frozenset[int]:

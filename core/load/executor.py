@@ -9,7 +9,7 @@ from typing import Protocol
 from core.attention.base import AttentionBackend
 from core.batch.logits import Logits
 from core.batch.model_input import ModelInput
-from core.kernels.cpu.lent import LentCore
+from core.kernels.cpu.threads import LentCore
 from core.kv.layer_spec import LayerSpec
 
 

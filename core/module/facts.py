@@ -9,8 +9,7 @@ from torch import nn
 
 from core.load.config_files import SAMPLING, end_ids
 from core.load.loaded_model import LoadedModel, context_length
-from core.module.layout import store_conv1d_by_column
-from core.module.plain import activation_dtype
+from core.module.plain import activation_dtype, is_plain
 
 
 def describe(module: Any, device: torch.device) -> LoadedModel:
@@ -59,3 +58,16 @@ def _default_sampling(module: Any) -> dict[str, float]:
     config = getattr(module, "generation_config", None)
     values = {name: getattr(config, name, None) for name in SAMPLING}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def store_conv1d_by_column(model: nn.Module) -> None:
+    """Give 16-bit Conv1D weights ``[in_features, out_features]`` the layout of nn.Linear's.
+
+    torch multiplies them by row many times slower on CPUs without instructions for their type, and
+    the proof of the attention would take most of the load time. Values and shapes stay.
+    """
+    layer: Any
+    for layer in model.modules():
+        is_conv1d = type(layer).__name__ == "Conv1D" and is_plain(layer)
+        if is_conv1d and layer.weight.dtype is not torch.float32:
+            layer.weight.data = layer.weight.data.t().contiguous().t()

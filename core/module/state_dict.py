@@ -12,8 +12,8 @@ from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.load.config_files import load_config
 from core.load.devices import pick_dtype
+from core.module.checkpoint import QuickOnMeta
 from core.module.complete import load_complete
-from core.module.on_meta import QuickOnMeta
 from core.module.prequantised import quantisation_of
 from core.system import torch_import
 

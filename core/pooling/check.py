@@ -11,7 +11,7 @@ from core.load.config_files import load_config
 from core.load.errors import one_line_errors
 from core.module.modelling_import import import_modelling
 from core.module.stand_ins import check_checkpoint
-from core.pooling.assembly import build_runner
+from core.pooling.build import build_runner
 from core.pooling.checkpoint import UNUSED, kind_of
 from core.pooling.recipe import Recipe
 

@@ -10,12 +10,12 @@ import torch
 
 from core.contract.config import EngineConfig
 from core.contract.errors import is_survivable
-from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
+from core.contract.messages import EngineCounters, EngineRequest, StepOutput, Work
 from core.contract.params import SamplingParams
 from core.engine.engine import check_ids, failed_output, failure_of
 from core.engine.failures import MAX_FAILED_STEPS, is_fatal
 from core.observe.step_timer import StepTimer
-from core.pooling.runner import Runner
+from core.pooling.runner import TextRunner
 from core.run.limits import max_step_seconds
 from core.scheduler.fair_queue import Entry, FairQueue, fair_entries
 from core.scheduler.step_time import StepTime
@@ -52,7 +52,7 @@ class PoolingEngine:
 
     def __init__(
         self,
-        runner: Runner,
+        runner: TextRunner,
         *,
         max_num_seqs: int,
         max_num_batched_tokens: int,
@@ -82,7 +82,7 @@ class PoolingEngine:
 
     @classmethod
     def of(
-        cls, runner: Runner, config: EngineConfig, device: str, *, num_token_ids: int
+        cls, runner: TextRunner, config: EngineConfig, device: str, *, num_token_ids: int
     ) -> PoolingEngine:
         """An engine with the limits of the configuration, or with the defaults of the device."""
         return cls(
@@ -147,9 +147,9 @@ class PoolingEngine:
         waiting, self._waiting, self._queue = self._waiting, {}, fair_entries()
         return failed + [StepOutput(request_id=name, error=message) for name in waiting]
 
-    def stats(self) -> EngineStats:
+    def stats(self) -> EngineCounters:
         """A snapshot of the counters."""
-        return EngineStats(
+        return EngineCounters(
             num_waiting=len(self._waiting),
             num_steps=self._num_steps,
             num_aborts=self._num_aborts,

@@ -13,7 +13,7 @@ from torch import nn
 
 from core.contract.errors import ModelLoadError, first_line
 from core.module.state_dict import read_state
-from core.pooling.files import inner_path, read_json
+from core.pooling.recipe import inner_path, read_json
 from core.system.checkpoint_files import check_file, find_file
 
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {

@@ -6,14 +6,123 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
 from core.contract.config import ModelConfig, Task
 from core.contract.errors import ModelLoadError
 from core.load.errors import named_errors
 from core.load.source import path_of
-from core.pooling.files import inner_path, prompt_facts, read_json, read_object
-from core.pooling.score_files import LOGIT_SCORE, scoring_facts, transformer_facts
+from core.system.checkpoint_files import find_file, read_file
+
+
+def read_json(source: str, name: str, kind: type = dict) -> Any:
+    """The object or list of a JSON file, None if there is no such file. Raises ModelLoadError."""
+    path = find_file(source, name)
+    return None if path is None else read_file(path, kind)
+
+
+def read_object(source: str, name: str) -> dict[str, Any]:
+    """Return the object in a JSON file, empty without one. Raises ModelLoadError."""
+    content: dict[str, Any] | None = read_json(source, name)
+    return content or {}
+
+
+def prompt_facts(source: str) -> dict[str, Any]:
+    """The fields of a Recipe that say which texts begin an input. Raises ModelLoadError."""
+    name = "config_sentence_transformers.json"
+    named = read_object(source, name)
+    prompts, default = named.get("prompts") or {}, named.get("default_prompt_name") or None
+    if not isinstance(prompts, dict) or not all(isinstance(one, str) for one in prompts.values()):
+        raise ModelLoadError(f"prompts in {name} of {source} are no texts by name")
+    if default is not None and default not in [*prompts]:
+        raise ModelLoadError(
+            f"default_prompt_name in {name} of {source} is {default!r}, which is none of its "
+            "prompts"
+        )
+    return {"prompts": prompts, "default_prompt": default}
+
+
+def inner_path(folder: object, name: str) -> str:
+    """Join a folder that a checkpoint names and a file name. Raises ModelLoadError if it leaves."""
+    path = PurePosixPath(str(folder)) / name
+    if path.is_absolute() or ".." in path.parts:
+        raise ModelLoadError(f"the checkpoint names a path outside of itself: {folder}")
+    return str(path)
+
+
+LOGIT_SCORE = "LogitScore"
+"""The module of a causal model that scores."""
+
+_FORMATS = {"flat": (False,), "structured": (True,)}
+"""Whether contents are lists of parts. Else both are tried, texts first."""
+
+
+def scoring_facts(source: str, modules: Any, *, is_causal: bool) -> dict[str, Any]:
+    """The fields of a Recipe. Raises ModelLoadError. ``modules`` is None without modules.json."""
+    facts: dict[str, Any] = {
+        "scores_by_logits": is_causal,
+        "activation": _activation(source),
+        **prompt_facts(source),
+    }
+    if modules is None:
+        return facts | {"formats": (False, True), "needs_template": is_causal}
+    for kind, folder in modules:
+        match kind:
+            case "Transformer":
+                facts |= transformer_facts(source)
+            case "LogitScore":
+                config = read_object(source, inner_path(folder, "config.json"))
+                facts["score_ids"] = _score_ids(source, config)
+            case _:
+                raise ModelLoadError(
+                    f"{source} has a module of type {kind}, which is not supported"
+                )
+    return facts
+
+
+def transformer_facts(source: str) -> dict[str, Any]:
+    """The fields of a Recipe that follow from the module Transformer. Raises ModelLoadError."""
+    config = read_object(source, "sentence_bert_config.json")
+    length, modalities = config.get("max_seq_length"), config.get("modality_config")
+    if length is not None and (type(length) is not int or length < 1):
+        raise ModelLoadError(
+            f"max_seq_length in sentence_bert_config.json of {source} is {length!r}, not a whole "
+            "number above 0"
+        )
+    facts: dict[str, Any] = {
+        "max_length": length,
+        "lowercases": bool(config.get("do_lower_case")),
+    }
+    message = modalities.get("message") if isinstance(modalities, dict) else None
+    if isinstance(message, dict):
+        facts["formats"] = _FORMATS.get(str(message.get("format")), (False, True))
+        facts["needs_template"] = True
+    processing = config.get("processing_kwargs")
+    options = processing.get("chat_template") if isinstance(processing, dict) else None
+    if isinstance(options, dict):
+        facts["template_options"] = options
+    return facts
+
+
+def _score_ids(source: str, config: dict[str, Any]) -> tuple[int, ...]:
+    """The token of a match and, if there is one, that of none."""
+    ids = [config.get("true_token_id"), config.get("false_token_id")]
+    found = tuple(one for one in ids if one is not None)
+    if ids[0] is None or not all(type(one) is int and one >= 0 for one in found):
+        raise ModelLoadError(f"LogitScore of {source} has no true_token_id and false_token_id")
+    return found
+
+
+def _activation(source: str) -> str | None:
+    """The name of a cross-encoder's activation, None for the default."""
+    config = read_object(source, "config.json")
+    own = config.get("sentence_transformers")
+    found = read_object(source, "config_sentence_transformers.json").get("activation_fn")
+    found = found or (own.get("activation_fn") if isinstance(own, dict) else None)
+    found = found or config.get("sbert_ce_default_activation_function")
+    return None if found is None else str(found).rpartition(".")[2]
+
 
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """In the order in which sentence-transformers joins the vectors of several."""

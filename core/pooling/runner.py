@@ -14,7 +14,7 @@ from core.contract.messages import EngineRequest
 from core.pooling.heads import pool
 
 
-class Runner(Protocol):
+class TextRunner(Protocol):
     """What the engine runs. Core thread only."""
 
     def run(self, batch: Sequence[EngineRequest]) -> torch.Tensor:
@@ -37,7 +37,7 @@ class PoolingRunner(ABC):
 
     @abstractmethod
     def run(self, batch: Sequence[EngineRequest]) -> torch.Tensor:
-        """See Runner."""
+        """See TextRunner."""
 
     def _forward(self, batch: Sequence[EngineRequest], **options: Any) -> tuple[Any, torch.Tensor]:
         """The module's output, and the texts' lengths. ``options`` are the module's."""
@@ -81,7 +81,7 @@ class EmbeddingRunner(PoolingRunner):
 
     @torch.inference_mode()
     def run(self, batch: Sequence[EngineRequest]) -> torch.Tensor:
-        """See Runner."""
+        """See TextRunner."""
         output, lengths = self._forward(batch)
         vectors = self._dense(pool(output.last_hidden_state.float(), lengths, self._poolings))
         if self._normalizes:
@@ -99,7 +99,7 @@ class ScoreRunner(PoolingRunner):
 
     @torch.inference_mode()
     def run(self, batch: Sequence[EngineRequest]) -> torch.Tensor:
-        """See Runner."""
+        """See TextRunner."""
         output, _ = self._forward(batch)
         scores: torch.Tensor = self._activation(output.logits.float())
         return scores.cpu()
@@ -120,7 +120,7 @@ class LogitRunner(PoolingRunner):
 
     @torch.inference_mode()
     def run(self, batch: Sequence[EngineRequest]) -> torch.Tensor:
-        """See Runner."""
+        """See TextRunner."""
         last_only = {"logits_to_keep": 1} if "logits_to_keep" in self._takes else {}
         output, _ = self._forward(batch, **last_only)
         last = output.logits[:, -1].float()

@@ -25,9 +25,9 @@ from torch import nn
 
 from core.attention.base import AttentionBackend, BackendFactory
 from core.contract.errors import ModelLoadError
-from core.hook.few_layers import FewLayers
 from core.hook.hook import AttentionHook
 from core.hook.interface import ATTENTION_NAME
+from core.hook.reduced import FewLayers
 from core.proof.own_cache import OwnCache
 from core.proof.steps import COMPARED, LENGTHS, WINDOW, prompts, run_steps
 from core.run.forward import EagerForward

@@ -17,8 +17,7 @@ from core.executors.supported import check_supported
 from core.kernels.cpu.library import kernels_or_reason
 from core.models.families import describe
 from core.models.spec import Undescribed
-from core.proof.reference import reference
-from core.proof.trial import compare, executor_of
+from core.proof.trial import compare, executor_of, reference
 from core.proof.twin import Twin, twins_of
 from core.proof.verdict import Verdict, key_of, recall, remember
 

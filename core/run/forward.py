@@ -14,23 +14,10 @@ from torch import nn
 from core.attention.base import AttentionBackend
 from core.batch.logits import Logits
 from core.batch.model_input import ModelInput
-from core.run.last_tokens import LastTokens
+from core.load.executor import Executor
+from core.sampling.result import Tokens
+from core.state.sequence import Sequence
 from core.system.pinned import Uploads
-
-
-class OwnForward(Protocol):
-    """A forward pass of our own, beside a model's modules or in place of them, on the CPU.
-
-    Core thread only, in inference mode.
-    """
-
-    def __call__(self, batch: ModelInput) -> Logits | None:
-        """Compute a step whose attention is planned; None if the modules must."""
-
-
-def offer_forward(model: nn.Module, forward: OwnForward) -> None:
-    """Let ``EagerForward`` compute a model so."""
-    model.roseinfer_forward = forward  # type: ignore[assignment]
 
 
 class ForwardPass(Protocol):
@@ -45,9 +32,9 @@ class ForwardPass(Protocol):
 
 
 class EagerForward:
-    """Runs the model's own code on one packed row of tokens ``[1, num_tokens]``.
+    """Runs the model's own code on one packed row of tokens ``[1, num_tokens]``, or its executor.
 
-    Or what ``offer_forward`` has put in its place. ``last_tokens`` resolves negative token ids. It
+    ``last_tokens`` resolves negative token ids. It
     is None if a step never has any.
     """
 
@@ -57,15 +44,15 @@ class EagerForward:
         backend: AttentionBackend,
         device: torch.device,
         last_tokens: LastTokens | None = None,
-        own: OwnForward | None = None,
+        executor: Executor | None = None,
     ) -> None:
-        """``model`` is None if ``own`` computes every step."""
+        """``model`` is None if there is an ``executor``."""
         self.model: Any = model
         self.backend = backend
         self.device = device
         self.last_tokens = last_tokens
         self._is_elsewhere = device.type != "cpu"
-        self._own = own
+        self._executor = executor
         self._uploads = Uploads(device)
 
     @property
@@ -80,11 +67,8 @@ class EagerForward:
             assert self.last_tokens is not None
             batch = replace(batch, token_ids=self.last_tokens.resolve(batch.token_ids))
         self.backend.plan(batch)
-        own = self._own
-        if own is None:
-            own = vars(self.model).get("roseinfer_forward")
-        if own is not None and (logits := own(batch)) is not None:
-            return logits
+        if self._executor is not None:
+            return self._executor(batch)
         return Logits(self.compute(batch.token_ids, batch.positions, batch.logits_indices))
 
     def compute(
@@ -101,3 +85,29 @@ class EagerForward:
         if isinstance(logits_indices, torch.Tensor) and len(logits) != len(logits_indices):
             logits = logits[logits_indices]  # some models compute those of all tokens
         return logits
+
+
+class LastTokens:
+    """The tokens of the last launched step, one row per sequence. Core thread only.
+
+    ``rows`` is the row of each sequence. In the token ids of a step, ``-1 - row`` refers to the
+    token of that row. The buffer never moves, so that a CUDA graph can read it.
+    """
+
+    def __init__(self, max_num_seqs: int, device: torch.device) -> None:
+        self.rows: dict[Sequence, int] = {}
+        self._tokens = torch.zeros(max_num_seqs, dtype=torch.int64, device=device)
+
+    def keep(self, sequences: list[Sequence], tokens: Tokens) -> None:
+        """Replace the tokens; ``tokens[i]`` belongs to ``sequences[i]``.
+
+        A row without a token (below 0: FAILED or MASKED) gets token 0, so that the next step
+        has a valid input.
+        """
+        self.rows = {sequence: row for row, sequence in enumerate(sequences)}
+        torch.clamp(torch.as_tensor(tokens), min=0, out=self._tokens[: len(tokens)])
+
+    def resolve(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """Return ``token_ids``, on the device, with references replaced by their tokens."""
+        rows = torch.bitwise_not(token_ids).clamp_(min=0)  # -1 - id
+        return torch.where(token_ids < 0, self._tokens.index_select(0, rows), token_ids)

@@ -17,8 +17,7 @@ from core.batch.model_input import ModelInputs
 from core.contract.errors import GenerationFailed
 from core.kv.storage import KVStorage
 from core.observe.step_timer import StepTimer
-from core.run.forward import ForwardPass
-from core.run.last_tokens import LastTokens
+from core.run.forward import ForwardPass, LastTokens
 from core.sampling.logprobs import PromptScores
 from core.sampling.result import PendingTokens, RowFailure, SampledTokens, SequenceResult
 from core.sampling.sampler import Sampler

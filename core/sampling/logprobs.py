@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from core.contract.errors import GenerationFailed
-from core.contract.messages import PromptLogprobs, TokenLogprob
+from core.contract.messages import PromptLogprobs, SampledLogprob
 from core.contract.params import MAX_TOP_LOGPROBS
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.sampling import logprob_lines
@@ -54,14 +54,14 @@ def _best(logprobs: torch.Tensor, num_top: int) -> tuple[torch.Tensor, torch.Ten
     return values[:, :num_top], ids.gather(1, order)[:, :num_top]
 
 
-def unpack(line: list[float], token_id: int, num_top: int) -> TokenLogprob | None:
+def unpack(line: list[float], token_id: int, num_top: int) -> SampledLogprob | None:
     """Read one row of ``lines``, with ``num_top`` alternatives. None if the logits held NaN."""
     if math.isnan(line[0]):
         return None
     width = len(line) // 2
     num_top = min(num_top, width)
     top = zip(line[1 : 1 + num_top], line[1 + width : 1 + width + num_top], strict=True)
-    return TokenLogprob(
+    return SampledLogprob(
         token_id=token_id,
         logprob=max(line[0], FLOOR),
         top=tuple((int(top_id), max(value, FLOOR)) for value, top_id in top),

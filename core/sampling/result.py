@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 import torch
 
-from core.contract.messages import PromptLogprobs, TokenLogprob
+from core.contract.messages import PromptLogprobs, SampledLogprob
 from core.sampling.batch import SamplingBatch
 from core.sampling.greedy import MASKED
 from core.sampling.logprobs import lines, unpack
@@ -34,7 +34,7 @@ class SampledTokens(msgspec.Struct, frozen=True):
     """
 
     token_ids: list[int]
-    logprobs: list[TokenLogprob] | None = None
+    logprobs: list[SampledLogprob] | None = None
     failure: RowFailure | None = None
 
 

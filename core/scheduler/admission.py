@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from collections.abc import Sequence as ReadOnly
 from functools import partial
 from itertools import islice
 
-from core.kv.manager import KVCacheManager
-from core.kv.release import Release
+from core.kv.manager import KVCacheManager, Release
 from core.scheduler.demand import Demand, End, peak_growth
 from core.scheduler.fair_queue import FairQueue
-from core.scheduler.victims import victim_of
 from core.state.sequence import Sequence
 
 NUM_CONSIDERED = 32
 """Waiting sequences, from the head, that may be admitted before a head that does not fit."""
 
 
-class Admission:
+class SequenceAdmission:
     """The waiting sequences in the order of FairQueue, by tokens. Core thread only.
 
     - A sequence fits if there are blocks for all its tokens, one spare block per running sequence,
@@ -175,3 +174,23 @@ def _fair_queue(demand: Demand) -> FairQueue[Sequence]:
         tenant=lambda sequence: sequence.request.tenant,
         place=lambda sequence: (sequence.request.priority, sequence.arrival),
     )
+
+
+def victim_of(running: ReadOnly[Sequence], *, at_least: int = 1) -> Sequence | None:
+    """A sequence of the tenant that has the most, if it has ``at_least`` so many.
+
+    ``running`` is in order of admission. Of tenants with equally many, it is that of the last
+    admitted sequence. Of its sequences with the largest ``priority``, it is the last admitted.
+    """
+    counts = Counter(sequence.request.tenant for sequence in running)
+    most = max(counts.values(), default=0)
+    if most < at_least:
+        return None
+    tenants = (sequence.request.tenant for sequence in reversed(running))
+    tenant = next((name for name in tenants if counts[name] == most), None)
+    own = (sequence for sequence in reversed(running) if sequence.request.tenant == tenant)
+    return max(own, key=_priority, default=None)  # the first of equal ones
+
+
+def _priority(sequence: Sequence) -> int:
+    return sequence.request.priority

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from collections.abc import Sequence as ReadOnly
 from itertools import islice
 from operator import itemgetter
-
-from core.scheduler.shares import equal_shares
 
 MAX_STEPS = 8
 """A debt is at most what so many steps have for prompts, so that nobody waits for long."""
@@ -78,3 +77,16 @@ def _passed_over(names: Collection[str], others: Collection[str], num_turns: int
         else:
             found.add(name)
     return found
+
+
+def equal_shares(demands: ReadOnly[int], budget: int) -> list[int]:
+    """Divide ``budget`` equally, but give none more than its demand.
+
+    What one does not need goes to the others in equal parts (max-min fairness). Shares that are
+    less than their demand differ by at most 1.
+    """
+    shares = [0] * len(demands)
+    for rank, i in enumerate(sorted(range(len(demands)), key=demands.__getitem__)):
+        shares[i] = min(demands[i], budget // (len(demands) - rank))
+        budget -= shares[i]
+    return shares

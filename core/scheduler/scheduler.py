@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from core.kv.manager import KVCacheManager
-from core.scheduler.admission import Admission
+from core.scheduler.admission import SequenceAdmission, victim_of
 from core.scheduler.debts import Debts
 from core.scheduler.demand import Demand
-from core.scheduler.output import ScheduledSequence, SchedulerOutput
-from core.scheduler.prompt_rows import PromptRows
+from core.scheduler.output import PromptRows, ScheduledSequence, SchedulerOutput
 from core.scheduler.step_time import AIM, StepTime, whole_blocks
-from core.scheduler.victims import victim_of
 from core.state.history import StepCounts
 from core.state.sequence import Sequence, Status
 
@@ -45,11 +43,12 @@ class Scheduler:
       same step, so no prefix is computed twice. Chunks of the only prompt may end within a block:
       then a prompt that arrives with the same prefix computes at most one chunk of it again.
     - Admission is in the order of ``FairQueue`` (one tenant: by priority, then first come, first
-      served), within the bounds of ``Admission``. The token budget does not delay it.
+      served), within the bounds of ``SequenceAdmission``. The token budget does not delay it.
     - Preemption: if blocks run out, a sequence frees its blocks and is recomputed later: of the
       tenant that has the most, the last admitted one of the largest ``priority``. Because of the
       spare blocks, this happens to no sequence before it has run for as many steps as a block has
-      tokens. A sequence may also be preempted for a tenant that has none: see ``Admission``.
+      tokens. A sequence may also be preempted for a tenant that has none: see
+      ``SequenceAdmission``.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Scheduler:
         self._max_scored_tokens = max_scored_tokens
         self._step_time = None if max_step_seconds is None else StepTime(AIM * max_step_seconds)
         self._rows = _TOKENS if max_step_seconds is None else PromptRows(keys_per_row)
-        self._admission = Admission(kv, demand or Demand(), max_num_seqs=max_num_seqs)
+        self._admission = SequenceAdmission(kv, demand or Demand(), max_num_seqs=max_num_seqs)
         self._running: list[Sequence] = []  # in order of admission
         self._turns: list[str] = []  # tenants with prefills, in the order of their next turns
         self._debts = Debts()

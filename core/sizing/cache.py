@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from core.attention.base import AttentionBackend, BackendFactory
-from core.attention.grouped import GroupedAttention
-from core.attention.layer_groups import LayerGroup, groups_on
+from core.attention.groups import GroupedAttention, LayerGroup, groups_on
 from core.contract.config import EngineConfig
 from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage, block_nbytes

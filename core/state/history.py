@@ -6,7 +6,7 @@ import time
 from bisect import bisect_right
 from operator import itemgetter
 
-from core.contract.messages import CacheMiss
+from core.contract.messages import PrefixMiss
 
 
 class StepCounts:
@@ -69,11 +69,11 @@ class History:
         self.waited = 0.0  # seconds between a preemption and the next start
         self.waited_before_first = 0.0  # of these, those before the first token
         self.num_steps = self.num_rows = self.max_rows = 0  # before the last start
-        self.miss: CacheMiss | None = None
+        self.miss: PrefixMiss | None = None
         self._steps = StepCounts()
         self._first_step = self._rows_before = 0
 
-    def start(self, miss: CacheMiss, steps: StepCounts) -> None:
+    def start(self, miss: PrefixMiss, steps: StepCounts) -> None:
         """It runs from the next step on. ``miss``: why no more of it was in the prefix cache.
 
         The first ``miss`` counts.

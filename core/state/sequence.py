@@ -82,7 +82,7 @@ class Sequence:
         self.num_passed_tokens = 0  # expected tokens of later ones that were admitted before it
         self.must_end_thinking = False  # whether its thinking budget is used up
         self.block_tables = [BlockTable() for _ in range(num_groups)]  # of the layer groups
-        self.block_hashes: list[bytes] = []  # of the full blocks; see core.kv.prefix
+        self.block_hashes: list[bytes] = []  # of the full blocks; see core.kv.block_pool
         self.history = History()
         self.status = Status.WAITING
 

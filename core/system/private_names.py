@@ -26,12 +26,6 @@ COMPILER = "torch._dynamo"
 COMPILER_MASKS = "torch._dynamo._trace_wrapped_higher_order_op"
 """The module with the class that functions of masks use. Without it: as without ``COMPILER``."""
 
-STACKED_ACTIVATION = "_apply_gate"
-"""The method of a module of stacked experts that multiplies gate and up projection.
-
-Without it: the module is not fused, and experts in GGUF blocks are a load error.
-"""
-
 
 def set_generator_metaclass(torch: Any) -> None:
     """Do for ``torch.Generator`` what the deferred module does. Without the names: nothing."""
@@ -64,27 +58,6 @@ def end_allocation_to_pool(device_index: int, pool: Any) -> None:
 def has_hooks(module: nn.Module) -> bool:
     """Whether calls of a module run hooks. Without the names: AttributeError when a model loads."""
     return bool(module._forward_hooks or module._forward_pre_hooks)  # noqa: SLF001
-
-
-def own_tensors(module: nn.Module) -> dict[str, torch.Tensor | None]:
-    """Parameters and buffers without the children's, also those that are None.
-
-    Without the names: AttributeError when a model loads.
-    """
-    return {**module._parameters, **module._buffers}  # noqa: SLF001
-
-
-def replace_parameters(module: nn.Module, parameters: dict[str, nn.Parameter | None]) -> None:
-    """Give a module another dictionary of parameters: that of its copies stays.
-
-    Without the name: AttributeError when a model loads.
-    """
-    module._parameters = parameters  # noqa: SLF001
-
-
-def stacked_activation(experts: nn.Module) -> Callable[..., Any] | None:
-    """``STACKED_ACTIVATION`` of a module of experts, or None if there is none."""
-    return getattr(experts, STACKED_ACTIVATION, None)
 
 
 def is_stateful(model: Any) -> bool:

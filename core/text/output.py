@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from core.contract.messages import TokenLogprob
+from core.contract.messages import SampledLogprob
 from core.contract.params import Thinking
 from core.text.detokenizer import Detokenizer
 from core.text.stop import StopMatcher
@@ -15,7 +15,7 @@ from core.text.thinking import Split, ThinkingScanner
 NO_STOPS: Mapping[int, str] = MappingProxyType({})
 
 
-class OutputText:
+class OutputAssembler:
     """Detokenizes, finds thinking and stop strings, and keeps log-probabilities with the text.
 
     Sans-IO and owned by one sequence: ``feed`` each sampled token, or ``feed_end`` the one that
@@ -71,8 +71,8 @@ class OutputText:
         self._num_released = 0  # code points as generated, those removed included
         self._released: list[str] = []
         self._released_thinking: list[str] = []
-        self._entries: deque[tuple[int, TokenLogprob]] = deque()  # end of its text, entry
-        self._released_entries: list[TokenLogprob] = []
+        self._entries: deque[tuple[int, SampledLogprob]] = deque()  # end of its text, entry
+        self._released_entries: list[SampledLogprob] = []
 
     @property
     def matched(self) -> str | None:
@@ -101,7 +101,7 @@ class OutputText:
         )
 
     def feed(
-        self, token_id: int, logprob: TokenLogprob | None = None, *, check_stops: bool = True
+        self, token_id: int, logprob: SampledLogprob | None = None, *, check_stops: bool = True
     ) -> None:
         """Add a sampled token. Nothing happens after a stop string was found.
 
@@ -126,7 +126,7 @@ class OutputText:
         if self._matcher is not None and self._matcher.matched is not None:
             self._cut()
 
-    def feed_end(self, logprob: TokenLogprob | None = None) -> None:
+    def feed_end(self, logprob: SampledLogprob | None = None) -> None:
         """Add the token that ended the sequence: its entry is kept, its text is not shown."""
         if self._is_finished:
             return
@@ -155,7 +155,7 @@ class OutputText:
             self._released_entries.extend(entry for _, entry in self._entries)
             self._entries.clear()
 
-    def take(self) -> tuple[str, str, tuple[TokenLogprob, ...]]:
+    def take(self) -> tuple[str, str, tuple[SampledLogprob, ...]]:
         """Return the text, the thinking before it and the entries released since the last call."""
         text = "".join(self._released)
         self._released.clear()
@@ -244,5 +244,5 @@ class OutputText:
         self._entries.clear()
 
 
-def _at(logprob: TokenLogprob, offset: int) -> TokenLogprob:
-    return TokenLogprob(logprob.token_id, logprob.logprob, logprob.top, offset)
+def _at(logprob: SampledLogprob, offset: int) -> SampledLogprob:
+    return SampledLogprob(logprob.token_id, logprob.logprob, logprob.top, offset)

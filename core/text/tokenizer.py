@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -13,10 +14,8 @@ from core.text.bytes_per_token import max_bytes_per_token, takes_blanks
 from core.text.chat_templates import TEMPLATE_NAMES
 from core.text.content_forms import Forms, fitted, forms_of
 from core.text.detokenizer import Detokenizer, detokenizer_for
-from core.text.pairs import FirstOfPairs, joins_encodings
-from core.text.special_text import SpecialText, new_mark, parts_in
+from core.text.special_text import FirstOfPairs, SpecialText, joins_encodings, new_mark, parts_in
 from core.text.tokenizer_files import load_tokenizer
-from core.text.turn_end import turn_end
 from core.text.vocabulary import Vocabulary
 
 _UNKNOWN_LENGTH = 10**20  # transformers uses 10**30 for "unknown"
@@ -332,3 +331,45 @@ class Tokenizer:
             if ids[: len(before)] == before:
                 return ids[len(before) :]
         return plain
+
+
+_USER, _ANSWER = "5830174296", "4721908365"
+
+
+def turn_end(
+    render: Callable[..., str], special_texts: Sequence[str], bos_token: str | None
+) -> str | None:
+    """Return its text; None if there is none.
+
+    ``render`` takes a conversation and ``add_generation_prompt``, and raises InvalidRequest for
+    one that the template rejects. Blanks may stand before the token. A token that begins a text or
+    a turn ends nothing. Some templates end only turns that others follow, so that is tried if
+    nothing follows an answer at the end.
+    """
+    if not special_texts:
+        return None
+    longest_first = sorted(special_texts, key=len, reverse=True)
+    special = re.compile("|".join(map(re.escape, longest_first)))
+    turns = [{"role": "user", "content": _USER}, {"role": "assistant", "content": _ANSWER}]
+    try:
+        beginnings = {bos_token, *_beginnings(render, special, turns[:1])}
+    except InvalidRequest:  # no template, or one that rejects this conversation
+        return None
+    for conversation in (turns, [*turns, turns[0]]):
+        try:
+            rendered = render(conversation, add_generation_prompt=False)
+        except InvalidRequest:
+            continue
+        _, _, after = rendered.rpartition(_ANSWER)
+        found = special.match(after.lstrip())
+        if found and found[0] not in beginnings:
+            return found[0]
+    return None
+
+
+def _beginnings(render: Callable[..., str], special: Any, turns: Sequence[Any]) -> set[str]:
+    """The special tokens that begin turns: the last one before a text, and those of a prompt."""
+    closed = render(turns, add_generation_prompt=False)
+    prompt = render(turns, add_generation_prompt=True).removeprefix(closed)
+    before, _, _ = closed.partition(_USER)
+    return {*special.findall(before)[-1:], *special.findall(prompt)}

@@ -16,8 +16,17 @@ from core.gguf.blocks import BlockMatrix, BlockType
 from core.gguf.values import plain_values
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.blocks import BlockFormat, pack_block_groups, pack_blocks
-from core.kernels.cpu.grouped import GroupedWeight, pack_groups, padded_biases
-from core.kernels.cpu.linear import Format, PackedWeight, Rows, interleave, interleave_biases, pack
+from core.kernels.cpu.linear import (
+    Format,
+    GroupedWeight,
+    PackedWeight,
+    Rows,
+    interleave,
+    interleave_biases,
+    pack,
+    pack_groups,
+    padded_biases,
+)
 from core.weights.roles import Matrix
 
 _PLAIN = {

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from core.gguf.blocks import BlockType
-from core.gguf.mixes import Q4_K_M, fitting
-from core.gguf.quantise import quantised
+from core.gguf.quantise import Q4_K_M, fitting, quantised
 from core.kernels.cpu.bindings import Kernels
 from core.weights.roles import Weight
 

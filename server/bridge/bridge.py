@@ -12,9 +12,9 @@ from enum import Enum
 import anyio
 
 from core.contract.errors import RoseInferError, Unavailable, is_survivable
-from core.contract.messages import Abort, Add, EngineRequest, EngineStats, StepOutput
+from core.contract.messages import Abort, Add, EngineCounters, EngineRequest, StepOutput
 from core.engine.thread import CoreThread, Died, Event, Ready, SteppingEngine
-from core.observe.step_histograms import StepHistograms
+from core.observe.histogram import StepHistograms
 from server.bridge.stream import ResponseStream
 
 logger = logging.getLogger("roseinfer.server")
@@ -75,7 +75,7 @@ class EngineBridge:
         )
 
     @property
-    def stats(self) -> EngineStats:
+    def stats(self) -> EngineCounters:
         """The engine's counters after its last step."""
         return self._core.stats
 

@@ -19,7 +19,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from server.net.connection_limit import ConnectionLimit, Slot, possible_limit
-from server.net.protocol import LimitedProtocol, Limits
+from server.net.protocol import ConnectionLimits, LimitedProtocol
 from server.settings.settings import Settings
 
 BACKLOG = 2048
@@ -41,7 +41,7 @@ class Endpoint:
 
     listener: socket.socket
     connections: ConnectionLimit
-    limits: Limits
+    limits: ConnectionLimits
     tls: ssl.SSLContext | None
     socket_path: str | None
 
@@ -86,7 +86,9 @@ def open_endpoint(settings: Settings, *, descriptors_each: int = 1) -> Endpoint:
         listener = listen_tcp(settings.host, settings.port)
     else:
         listener = listen_unix(settings.uds)
-    limits = Limits(idle_timeout=settings.idle_timeout, write_timeout=settings.write_timeout)
+    limits = ConnectionLimits(
+        idle_timeout=settings.idle_timeout, write_timeout=settings.write_timeout
+    )
     connections = possible_limit(settings.max_connections, descriptors_each)
     return Endpoint(listener, connections, limits, tls, settings.uds)
 

@@ -29,7 +29,7 @@ logger = logging.getLogger("roseinfer.connections")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ConnectionLimits:
     """Sizes in bytes, times in seconds."""
 
     max_head_size: int = 64 * 1024  # also of trailers, a chunk's extensions, or beside an answer
@@ -64,7 +64,7 @@ class LimitedProtocol(HttpToolsProtocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         loop: asyncio.AbstractEventLoop,
-        limits: Limits,
+        limits: ConnectionLimits,
         slot: Slot,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from core.contract.messages import PromptLogprobs, TokenLogprob
+from core.contract.messages import PromptLogprobs, SampledLogprob
 from core.text.tokenizer import Tokenizer
 from schemas import logprobs as wire
 
@@ -60,7 +60,7 @@ def token_names(tokenizer: Tokenizer, *, as_ids: bool) -> TokenName:
 
 
 def chat_logprobs(
-    entries: Sequence[TokenLogprob], tokenizer: Tokenizer, name: TokenName, num_top: int
+    entries: Sequence[SampledLogprob], tokenizer: Tokenizer, name: TokenName, num_top: int
 ) -> wire.ChatLogprobs:
     """``logprobs`` of a chat choice. Tokens that are part of a character have raw bytes."""
 
@@ -86,7 +86,7 @@ def chat_logprobs(
 
 
 def completion_logprobs(
-    entries: Sequence[TokenLogprob],
+    entries: Sequence[SampledLogprob],
     name: TokenName,
     num_top: int,
     *,
@@ -110,11 +110,11 @@ def completion_logprobs(
 
 
 def prompt_logprobs(
-    entries: PromptLogprobs | Sequence[TokenLogprob], tokenizer: Tokenizer, num_top: int
+    entries: PromptLogprobs | Sequence[SampledLogprob], tokenizer: Tokenizer, num_top: int
 ) -> wire.PromptLogprobs:
     """A map from token id to log-probability per position; null at the first."""
 
-    def position(entry: TokenLogprob) -> dict[int, wire.PromptLogprob] | None:
+    def position(entry: SampledLogprob) -> dict[int, wire.PromptLogprob] | None:
         if entry.logprob is None:
             return None
         ranked = {
@@ -134,7 +134,7 @@ def prompt_logprobs(
     return positions
 
 
-def _alternatives(entry: TokenLogprob, name: TokenName, num_top: int) -> dict[str, float] | None:
+def _alternatives(entry: SampledLogprob, name: TokenName, num_top: int) -> dict[str, float] | None:
     """Log-probabilities of the best tokens and the sampled one, by text.
 
     Of two tokens with the same text the likelier one is kept, unless the other was sampled.
@@ -148,6 +148,6 @@ def _alternatives(entry: TokenLogprob, name: TokenName, num_top: int) -> dict[st
     return result
 
 
-def _value(entry: TokenLogprob) -> float:
+def _value(entry: SampledLogprob) -> float:
     assert entry.logprob is not None, "only a prompt's first token has no log-probability"
     return entry.logprob

@@ -7,7 +7,7 @@ from bench import command, random_model
 from bench.errors import BenchError
 from bench.figures import summarize
 from bench.over_http.runner import sampling_fields
-from bench.records import RequestRecord
+from bench.records import RequestTimes
 from bench.report import RunResult, make_report, render, write_json
 from bench.settings import (
     BenchSettings,
@@ -116,7 +116,7 @@ def test_sampling_fields_of_a_request():
 
 
 def result(**fields):
-    record = RequestRecord(
+    record = RequestTimes(
         submit=1.0,
         due=1.0,
         token_times=[1.1, 1.2],

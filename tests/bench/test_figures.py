@@ -3,12 +3,12 @@ import math
 import pytest
 
 from bench.figures import Spread, median_of, percentile, summarize, summarize_engine
-from bench.records import EngineRecord, RequestRecord
-from core.contract.messages import EngineStats
+from bench.records import EngineRecord, RequestTimes
+from core.contract.messages import EngineCounters
 
 
 def record(submit=0.0, times=(0.5, 0.6, 0.8), **fields):
-    return RequestRecord(
+    return RequestTimes(
         **{
             "due": submit,
             "submit": submit,
@@ -98,8 +98,8 @@ def test_summary_of_the_engine():
     r.token_times = [2.0, 2.5]
     s = summarize_engine(
         [r],
-        EngineStats(num_steps=5, num_output_tokens=5),
-        EngineStats(num_steps=9, num_output_tokens=13, num_preemptions=1),
+        EngineCounters(num_steps=5, num_output_tokens=5),
+        EngineCounters(num_steps=9, num_output_tokens=13, num_preemptions=1),
     )
     assert s.queue_wait_ms.max == 250
     assert s.prefill_ms.max == 500

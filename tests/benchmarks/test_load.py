@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bench.records import RequestRecord
+from bench.records import RequestTimes
 from benchmarks.load import Sent, figures, run_scenario
 from benchmarks.scenarios import Scenario, scenarios
 
@@ -25,7 +25,7 @@ class Answering:
         self.asked.append((len(prompt.split()), max_tokens))
         self._now += 1
         self.most = max(self.most, self._now)
-        record = RequestRecord(submit=time.perf_counter(), error=self._error)
+        record = RequestTimes(submit=time.perf_counter(), error=self._error)
         for number in range(max_tokens):
             if number == self._last:
                 await asyncio.Event().wait()
@@ -170,7 +170,7 @@ def test_failed_requests_are_counted_and_give_no_figures():
 
 
 def sent(submit, *times, is_over=True):
-    record = RequestRecord(
+    record = RequestTimes(
         submit=submit,
         token_times=list(times),
         end=times[-1] if is_over else 0.0,

@@ -10,9 +10,9 @@ import pytest
 from core.assembly.load import load
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.info import EngineInfo
-from core.contract.messages import TokenLogprob, merge
+from core.contract.messages import SampledLogprob, merge
 from core.engine.thread import Ready
-from core.text.output import OutputText
+from core.text.output import OutputAssembler
 from core.text.tokenizer import Tokenizer
 from schemas.chat_chunk import ChatCompletionChunk
 from schemas.completions import Completion
@@ -206,12 +206,12 @@ def generate(tokenizer):
         stop=None,
         thinking=None,
     ):
-        output_text = OutputText(tokenizer.detokenizer(()), thinking=thinking)
+        output_text = OutputAssembler(tokenizer.detokenizer(()), thinking=thinking)
         ids = tokenizer.encode(text, add_special_tokens=False)
         outputs = []
         for number, token_id in enumerate(ids):
             top = ((token_id, -0.5), (1 + number, -1.5), (0, -3.0))
-            output_text.feed(token_id, TokenLogprob(token_id, -0.5, top) if logprobs else None)
+            output_text.feed(token_id, SampledLogprob(token_id, -0.5, top) if logprobs else None)
             is_last = number == len(ids) - 1
             if is_last:
                 output_text.finish()

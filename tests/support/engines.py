@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from core.assembly.build import LoadedEngine
 from core.contract.info import EngineInfo
-from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
+from core.contract.messages import EngineCounters, EngineRequest, StepOutput, Work
 from core.contract.params import SamplingParams
 from core.grammar.compiler import GrammarCompiler
 from core.observe.step_timer import StepTimer
@@ -157,8 +157,8 @@ class GatedEngine:
         live, self.live = self.live, {}
         return [StepOutput(request_id=request_id, error=message) for request_id in live]
 
-    def stats(self) -> EngineStats:
-        return EngineStats(num_running=len(self.live), num_steps=self.num_steps)
+    def stats(self) -> EngineCounters:
+        return EngineCounters(num_running=len(self.live), num_steps=self.num_steps)
 
     def work(self, request_id: str) -> Work | None:
         return self.works.get(request_id)
@@ -205,8 +205,8 @@ class AnsweringEngine:
         live, self._live = self._live, {}
         return [StepOutput(request_id=request_id, error=message) for request_id in live]
 
-    def stats(self) -> EngineStats:
-        return EngineStats(num_running=len(self._live))
+    def stats(self) -> EngineCounters:
+        return EngineCounters(num_running=len(self._live))
 
     def work(self, _request_id: str) -> Work | None:
         return None

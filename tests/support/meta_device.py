@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from core.fusion.rotary import FUNCTION
 from core.kernels.triton import draw, gated, norm, rotary
 from core.kernels.triton.attention import chunk, decode, merge, write
-from core.kernels.triton.head_norm import HeadNorm
+from core.kernels.triton.head_norm import QueryKeyNorm
 from core.system.pinned import Download
 
 META = torch.device("meta")
@@ -98,12 +98,12 @@ def _move(thing: Any, dtype: torch.dtype, seen: set[int]) -> None:
             _move(value, dtype, seen)
 
 
-def _norms_of(module: Any) -> list[HeadNorm]:
+def _norms_of(module: Any) -> list[QueryKeyNorm]:
     """Head norms in the closure of a RoPE function that replaced the module's own."""
     forward = getattr(vars(module).get("forward"), "__func__", None)
     rotation = getattr(forward, "__globals__", {}).get(FUNCTION)
     cells = getattr(rotation, "__closure__", None) or ()
-    return [c.cell_contents for c in cells if isinstance(c.cell_contents, HeadNorm)]
+    return [c.cell_contents for c in cells if isinstance(c.cell_contents, QueryKeyNorm)]
 
 
 class _Kernel:

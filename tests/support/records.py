@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from core.contract.messages import CacheMiss, StepOutput, Work
+from core.contract.messages import PrefixMiss, StepOutput, Work
 from schemas.records import RequestRecord, Times
 from server.bridge.stream import ResponseStream
 from server.observe.trace import Trace, record_of
@@ -22,7 +22,7 @@ WORK = Work(
     num_prompt_tokens=20,
     num_cached_tokens=16,
     num_output_tokens=4,
-    miss=CacheMiss("evicted", 1),
+    miss=PrefixMiss("evicted", 1),
 )
 """What the engine did for four tokens of a prompt of 20."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as AnySequence
 from typing import Any
 
-from core.contract.messages import PromptLogprobs, StepOutput, TokenLogprob
+from core.contract.messages import PromptLogprobs, SampledLogprob, StepOutput
 from core.engine.engine import Engine
 from core.kv.manager import KVCacheManager
 from core.kv.window_group import WindowSize
@@ -210,7 +210,7 @@ class ScriptedRunner:
         token_id = ord("a") + seen % 26 if script is None else [*script, EOS][place]
         logprobs = None
         if sequence.params.logprobs is not None:
-            logprobs = [TokenLogprob(token_id, -float(place))]
+            logprobs = [SampledLogprob(token_id, -float(place))]
         return SampledTokens([token_id], logprobs)
 
     def _on_device(self, sampled: SampledTokens) -> int:

@@ -10,15 +10,14 @@ import torch
 from transformers import GenerationConfig
 
 from core.attention.base import BackendFactory, backend_factory
-from core.attention.layer_groups import layer_groups, one_group
+from core.attention.groups import layer_groups, one_group
 from core.contract.messages import EngineRequest, StepOutput
 from core.contract.params import SamplingParams
 from core.engine.engine import Engine
 from core.hook.hook import AttentionHook
 from core.kv.manager import KVCacheManager
 from core.load.executor import Attending, Executor
-from core.run.forward import EagerForward, ForwardPass
-from core.run.last_tokens import LastTokens
+from core.run.forward import EagerForward, ForwardPass, LastTokens
 from core.run.limits import Limits
 from core.run.runner import ModelRunner
 from core.sampling.draw import load_row_draw
@@ -92,7 +91,7 @@ def build_engine(
     hook.attach(attention)
     last_tokens = LastTokens(max_num_seqs, device) if async_scheduling else None
     runner = ModelRunner(
-        wrap(EagerForward(model, attention, device, last_tokens, own=executor)),
+        wrap(EagerForward(model, attention, device, last_tokens, executor=executor)),
         Sampler(draw=load_row_draw(VOCAB_SIZE, torch.float32, device)),
         cache.storages,
         last_tokens,

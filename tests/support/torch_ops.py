@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from core.fusion.cuda.ops import TritonOps
+from core.fusion.ops import TritonOps
 from core.fusion.patterns import Activation
-from core.kernels.triton.head_norm import HeadNorm
+from core.kernels.triton.head_norm import QueryKeyNorm
 
 
 class TorchOps(TritonOps):
@@ -37,7 +37,7 @@ class TorchOps(TritonOps):
         key: torch.Tensor,
         cos: torch.Tensor,
         sin: torch.Tensor,
-        norm: HeadNorm | None = None,
+        norm: QueryKeyNorm | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if norm is not None:
             query = self.rms_norm(query, norm.query_weight, norm.epsilon, norm.offset)

@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from core.attention.triton import backend, device
+from core.attention.triton import backend
 from core.batch.model_input import ModelInput
 from core.kernels.triton import quantised_linear
 from core.kernels.triton.draw import draw_rows
@@ -53,8 +53,8 @@ def compile_all(capability: int) -> list[tuple[str, int]]:
 
 
 def _attend(capability: int) -> None:
-    device.check_support = lambda *_: None
-    device.launch_limits = lambda _: (SHARED_MEMORY[capability], 1000)
+    backend.check_support = lambda *_: None
+    backend.launch_limits = lambda _: (SHARED_MEMORY[capability], 1000)
 
     float8 = torch.float8_e4m3fn if capability >= 90 else torch.bfloat16
     sinks = torch.zeros(6)

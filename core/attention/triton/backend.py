@@ -24,7 +24,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from core.attention.triton import device as devices
 from core.attention.triton.decode_plan import PackedDecodePlan, decode_words
 from core.attention.triton.layer import Scales, TritonLayer
 from core.attention.triton.plan import (
@@ -37,9 +36,11 @@ from core.attention.triton.plan import (
     split_arrays,
 )
 from core.batch.model_input import ModelInput
+from core.contract.errors import ModelLoadError
 from core.kernels.triton.attention.parts import DecodePart
 from core.kernels.triton.attention.shape import kernel_shape, power_of_two
 from core.kernels.triton.attention.splits import SHORTEST_SPLIT
+from core.kernels.triton.types import IS_INTERPRETED
 from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
 from core.system.pinned import Uploads
@@ -65,7 +66,7 @@ class TritonBackend:
         """Raises ModelLoadError if the kernels cannot run."""
         self._device = storage.keys[0].device
         cache_dtype = storage.keys[0].dtype
-        devices.check_support(self._device, storage.block_size, cache_dtype)
+        check_support(self._device, storage.block_size, cache_dtype)
         is_float8 = cache_dtype == torch.float8_e4m3fn
         if dtype is None:
             dtype = torch.bfloat16 if is_float8 else cache_dtype
@@ -75,7 +76,7 @@ class TritonBackend:
         self._block_size = storage.block_size
         self._shortest_split = shortest_split
         self._windows = tuple(dict.fromkeys(layer.sliding_window for layer in layers))
-        shared_memory, max_programs = devices.launch_limits(self._device)
+        shared_memory, max_programs = launch_limits(self._device)
         self._layers = [
             TritonLayer(
                 keys=storage.keys[i],
@@ -195,3 +196,36 @@ class TritonBackend:
 def _unit_scales(layer: LayerSpec, device: torch.device) -> Scales:
     ones = torch.ones(layer.num_kv_heads, dtype=torch.float32, device=device)
     return ones, ones
+
+
+FLOAT8_CAPABILITY = (8, 9)
+"""Compute capability from which Triton converts float8 (e4m3)."""
+
+PROGRAMS_PER_PROCESSOR = 16
+"""Decode programs per multiprocessor at most. Several times what one runs at once, so that the
+device stays busy until the last programs end."""
+
+
+def check_support(device: torch.device, block_size: int, cache_dtype: torch.dtype) -> None:
+    """Raise ModelLoadError if the kernels cannot run with this device, block size and cache."""
+    if device.type != "cuda" and not IS_INTERPRETED:
+        raise ModelLoadError("attention backend 'triton' needs a GPU; on a CPU use 'torch'")
+    if block_size & (block_size - 1):
+        raise ModelLoadError(
+            f"attention backend 'triton' needs a power of two as block size, not {block_size}"
+        )
+    needs_float8 = cache_dtype == torch.float8_e4m3fn and device.type == "cuda"
+    if needs_float8 and torch.cuda.get_device_capability(device) < FLOAT8_CAPABILITY:
+        raise ModelLoadError("an fp8 KV cache needs a GPU of compute capability 8.9 or later")
+
+
+def launch_limits(device: torch.device) -> tuple[int, int]:
+    """Return the shared memory of a program in bytes, and the most programs of a decode launch."""
+    if device.type != "cuda":
+        return 227 * 1024, 8
+    properties = torch.cuda.get_device_properties(device)
+    programs = properties.multi_processor_count * PROGRAMS_PER_PROCESSOR
+    shared = getattr(
+        properties, "shared_memory_per_block_optin", properties.shared_memory_per_block
+    )
+    return shared, programs

@@ -17,7 +17,7 @@ import llguidance.gbnf_to_lark
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import (
     After,
-    Choice,
+    ChoiceGrammar,
     Concat,
     DroppedKeyword,
     Either,
@@ -33,7 +33,6 @@ from core.contract.grammar import (
     XmlArguments,
 )
 from core.grammar.matcher.fitting import Fitting
-from core.grammar.matcher.gbnf import with_characters
 from core.grammar.matcher.keywords import moved
 from core.grammar.matcher.patterns import RAW_FORMATS, with_patterns
 
@@ -119,7 +118,7 @@ class _Writer:
                 return self._json_call(grammar)
             case Regex(pattern=pattern):
                 return self._rule(f"/{llguidance.regex_to_lark(pattern, 'dw')}/")
-            case Choice(options=options):
+            case ChoiceGrammar(options=options):
                 if not options:
                     raise InvalidRequest("There is nothing to choose.", code="invalid_grammar")
                 return self._rule(" | ".join(map(_quoted, options)), is_terminal=True)
@@ -341,3 +340,30 @@ def _for_llguidance(schema: Any, *, is_compact: bool = False) -> dict[str, Any]:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|.)", re.DOTALL)
+_MAX_ASCII = 0x7F
+
+
+def with_characters(source: str) -> str:
+    r"""A GBNF grammar with characters in place of ``\uXXXX`` and ``\UXXXXXXXX``.
+
+    ASCII, which may have a meaning there, becomes ``\xXX``. Raises InvalidRequest for numbers that
+    are no characters. (Source of the escapes: llama.cpp, grammars/README.md.)
+    """
+    return _ESCAPE.sub(_character, source)
+
+
+def _character(match: re.Match[str]) -> str:
+    digits = match[1] or match[2]
+    if digits is None:
+        return match[0]
+    code = int(digits, 16)
+    if code <= _MAX_ASCII:
+        return f"\\x{code:02X}"
+    if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        raise InvalidRequest(
+            f"The grammar is not valid GBNF: '{match[0]}' is no character.", code="invalid_grammar"
+        )
+    return chr(code)

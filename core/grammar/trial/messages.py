@@ -2,8 +2,8 @@
 
 On a pipe each one is its length (four bytes, little-endian), then msgpack.
 
-The server sends a Setup, the child answers with an empty Verdict when it is ready. Then a Verdict
-answers each Trial.
+The server sends a Setup, the child answers with an empty TrialVerdict when it is ready. Then a
+TrialVerdict answers each Trial.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Trial(msgspec.Struct, frozen=True, array_like=True):
     grammar: Grammar
 
 
-class Verdict(msgspec.Struct, frozen=True, array_like=True):
+class TrialVerdict(msgspec.Struct, frozen=True, array_like=True):
     """The result of a trial: the text that was compiled and its size, or why it was refused.
 
     ``text`` is what ``MatcherFactory.of_text`` takes, without the keywords ``dropped``;

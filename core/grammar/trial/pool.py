@@ -12,7 +12,7 @@ from core.contract.config import GrammarLimits
 from core.contract.errors import InvalidRequest, RequestCancelled, Unavailable
 from core.contract.grammar import Grammar
 from core.grammar.matcher.matchers import TokenTable
-from core.grammar.trial.messages import Setup, Verdict, encode_message
+from core.grammar.trial.messages import Setup, TrialVerdict, encode_message
 from core.grammar.trial.process import POLL_SECONDS, ChildFailed, TrialProcess
 
 logger = logging.getLogger("roseinfer.core")
@@ -58,7 +58,7 @@ class TrialPool:
             if not self._processes:
                 self._idle.append(self._start())
 
-    def run(self, grammar: Grammar, is_cancelled: Callable[[], bool]) -> Verdict:
+    def run(self, grammar: Grammar, is_cancelled: Callable[[], bool]) -> TrialVerdict:
         """Compile a grammar in a child; return its text and the memory that it holds.
 
         Raises InvalidRequest if the grammar is invalid or too expensive, RequestCancelled, and

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from core.contract.errors import RequestCancelled
 from core.contract.grammar import Grammar
-from core.grammar.trial.messages import Trial, Verdict, decode_message, encode_message
+from core.grammar.trial.messages import Trial, TrialVerdict, decode_message, encode_message
 
 POLL_SECONDS = 0.05
 """How often a waiting thread looks whether its request is cancelled."""
@@ -60,7 +60,7 @@ class TrialProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def run(self, grammar: Grammar, is_cancelled: Callable[[], bool]) -> Verdict:
+    def run(self, grammar: Grammar, is_cancelled: Callable[[], bool]) -> TrialVerdict:
         """Try one grammar.
 
         Raises ChildFailed without a verdict, and RequestCancelled; the process has then ended.
@@ -104,7 +104,7 @@ class TrialProcess:
 
     def _ask(
         self, message: bytes, seconds: float, is_cancelled: Callable[[], bool]
-    ) -> Verdict | None:
+    ) -> TrialVerdict | None:
         """Write a message and read the verdict.
 
         None if the process ends without one, or takes too long to read or to answer. Raises
@@ -120,7 +120,7 @@ class TrialProcess:
             if not read:
                 return None
             data += read
-            if (verdict := decode_message(data, Verdict)) is not None:
+            if (verdict := decode_message(data, TrialVerdict)) is not None:
                 return verdict
         return None
 
@@ -132,7 +132,7 @@ class TrialProcess:
         while rest and _wait_for(fd, select.POLLOUT, deadline, is_cancelled):
             rest = rest[os.write(fd, rest) :]
 
-    def _verdict_of_end(self) -> Verdict:
+    def _verdict_of_end(self) -> TrialVerdict:
         """End the process; return the verdict that the signal which ended it stands for.
 
         Raises ChildFailed if it ended in another way, or had not ended yet.
@@ -140,11 +140,11 @@ class TrialProcess:
         self.close()
         code = self._process.returncode
         if code == -signal.SIGPROF:
-            return Verdict(is_time=True)
+            return TrialVerdict(is_time=True)
         if code == -signal.SIGABRT:  # Rust aborts when an allocation fails
-            return Verdict(is_memory=True)
+            return TrialVerdict(is_memory=True)
         if code in (-signal.SIGSEGV, -signal.SIGBUS):  # the stack overflowed
-            return Verdict(problem="The grammar is nested too deeply.", code="invalid_grammar")
+            return TrialVerdict(problem="The grammar is nested too deeply.", code="invalid_grammar")
         raise ChildFailed(f"exit code {code}")
 
 

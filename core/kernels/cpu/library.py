@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import logging
+from collections.abc import Callable
+from ctypes import c_int64
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from core.kernels.cpu.bindings import Kernels
-from core.kernels.cpu.building import KernelsUnavailable
-from core.kernels.cpu.compiler import compiled_library
-from core.kernels.cpu.layouts import check_layouts
+from core.kernels.cpu.compiler import KernelsUnavailable, compiled_library
+from core.kernels.cpu.structures import MIRRORS
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -61,3 +64,28 @@ def _share_openmp() -> None:
             ctypes.CDLL("/" + path, mode=ctypes.RTLD_GLOBAL)
             return
     raise KernelsUnavailable("torch runs without an OpenMP runtime")
+
+
+def check_layouts(rose_layout: Callable[..., bytes | None]) -> None:
+    """Raise KernelsUnavailable, with its name, if a structure is not what C++ reads.
+
+    ``rose_layout`` is described in source/layouts.cpp.
+    """
+    size, last = c_int64(), c_int64()
+    found = set()
+    for index in itertools.count():
+        encoded = rose_layout(index, ctypes.byref(size), ctypes.byref(last))
+        if encoded is None:
+            break
+        name = encoded.decode()
+        found.add(name)
+        own = MIRRORS.get(name)
+        if own is None or _layout(own) != (size.value, last.value):
+            raise KernelsUnavailable(f"{name} differs between Python and the compiled kernels")
+    if missing := sorted(MIRRORS.keys() - found):
+        raise KernelsUnavailable(f"the compiled kernels have no {missing[0]}")
+
+
+def _layout(mirror: Any) -> tuple[int, int]:
+    """The size and the offset of the last field."""
+    return ctypes.sizeof(mirror), getattr(mirror, mirror._fields_[-1][0]).offset

@@ -1,8 +1,8 @@
-"""Packed weights: matrices in the layout that the matrix kernel reads."""
+"""Packed weights: matrices in the layout that the matrix kernel reads, alone or in groups."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -87,68 +87,6 @@ class PackedWeight:
     def nbytes(self) -> int:
         """Bytes of the whole matrix."""
         return self.data.numel() + (0 if self.more is None else self.more.nbytes)
-
-    def multiply(
-        self,
-        x: torch.Tensor,
-        epilogue: Epilogue = Epilogue.NONE,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return ``epilogue(x @ weight.T + bias)``, ``[..., num_rows]`` or half of that if gated.
-
-        ``x`` is ``[..., num_columns]``. ``out``, if given, is float32 of that shape. Its rows are
-        contiguous, and they are equally far apart.
-        """
-        assert x.shape[-1] == self.num_columns, (x.shape, self.num_columns)
-        if x.dtype is not torch.float32 or not x.is_contiguous():
-            x = x.float().contiguous()
-        width = self.num_rows // 2 if epilogue.is_gated else self.num_rows
-        shape = (*x.shape[:-1], width)
-        y = torch.empty(shape) if out is None else out
-        count = x.numel() // self.num_columns
-        if count:
-            stride = y.stride(-2) if y.dim() > 1 else width
-            self._multiply(x.data_ptr(), count, epilogue, y.data_ptr(), stride)
-        return y
-
-    def _multiply(self, x: int, count: int, epilogue: Epilogue, y: int, stride: int) -> None:
-        """Multiply ``count`` rows at address ``x``; write rows ``stride`` values apart to ``y``."""
-        self.kernels.linear(
-            self.format,
-            epilogue,
-            x,
-            self.num_columns,
-            count,
-            self.num_columns,
-            self.own_rows,
-            self.data.data_ptr(),
-            address(self.scale),
-            address(self.bias),
-            y,
-            stride,
-            None,
-        )
-        if self.more is not None:
-            assert not epilogue.is_gated
-            self.more._multiply(  # noqa: SLF001 - of the same class
-                x, count, epilogue, y + 4 * self.own_rows, stride
-            )
-
-    def rows(self, ids: torch.Tensor) -> torch.Tensor:
-        """Look up rows of the matrix by int64 ``ids``: float32 ``[*ids.shape, num_columns]``."""
-        assert self.more is None
-        ids = ids.contiguous()
-        y = torch.empty((*ids.shape, self.num_columns))
-        self.kernels.unpack_rows(
-            self.format,
-            self.data.data_ptr(),
-            address(self.scale),
-            ids.data_ptr(),
-            ids.numel(),
-            self.num_columns,
-            y.data_ptr(),
-        )
-        return y
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,3 +198,56 @@ def interleave_biases(
     shape = known.shape[:-1]
     runs = [bias.float().reshape(*shape, -1, kernels.panel // 2) for bias in both]
     return torch.stack(runs, dim=-2).reshape(*shape, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedWeight:
+    """Matrices ``[num_rows, num_columns]``, each packed like a PackedWeight, one per group.
+
+    ``format`` is a Format or a BlockFormat.
+    """
+
+    kernels: Kernels
+    format: int
+    num_groups: int
+    num_rows: int
+    num_columns: int
+    data: torch.Tensor  # uint8 [num_groups, bytes of a matrix]
+    scale: torch.Tensor | None  # [num_groups, rows of whole panels]
+    bias: torch.Tensor | None  # [num_groups, rows of whole panels]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all matrices."""
+        return self.data.numel()
+
+
+def pack_groups(
+    kernels: Kernels,
+    weights: Iterable[torch.Tensor | Rows],
+    bias: torch.Tensor | None,
+    fmt: Format,
+    shape: tuple[int, int, int],
+) -> GroupedWeight:
+    """Pack matrices of any float type, read one by one.
+
+    ``shape`` is ``(num_groups, num_rows, num_columns)``; ``bias`` is ``[num_groups, num_rows]``.
+    """
+    num_groups, num_rows, num_columns = shape
+    padded = padded_rows(kernels, num_rows)
+    size = padded // kernels.panel * kernels.panel_bytes(fmt, num_columns)
+    data = huge_pages.zeros(num_groups * size).view(num_groups, size)
+    scale = torch.zeros(num_groups, padded) if fmt is Format.INT8 else None
+    for group, weight in enumerate(weights):
+        rows = weight if isinstance(weight, Rows) else Rows.of([weight])
+        assert (len(rows), rows.num_columns) == (num_rows, num_columns), shape
+        pack_into(kernels, rows, fmt, data[group], None if scale is None else scale[group])
+    stored_bias = None if bias is None else padded_biases(kernels, bias)
+    return GroupedWeight(kernels, fmt, num_groups, num_rows, num_columns, data, scale, stored_bias)
+
+
+def padded_biases(kernels: Kernels, bias: torch.Tensor) -> torch.Tensor:
+    """Biases ``[num_groups, num_rows]`` in float32, with zeros for the rows of whole panels."""
+    padded = torch.zeros(len(bias), padded_rows(kernels, bias.shape[1]))
+    padded[:, : bias.shape[1]] = bias
+    return padded

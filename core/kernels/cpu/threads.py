@@ -1,4 +1,4 @@
-"""Bind the threads of a machine with several NUMA nodes to their nodes."""
+"""Threads of a team: bound to NUMA nodes; one leaves its core to another thread for a moment."""
 
 from __future__ import annotations
 
@@ -40,3 +40,24 @@ def bind_to(kernels: Kernels, nodes: Sequence[NodeThreads]) -> None:
 
 def _array(numbers: list[int]) -> ctypes.Array[ctypes.c_int64]:
     return (ctypes.c_int64 * len(numbers))(*numbers)
+
+
+class LentCore:
+    """A ``Lender`` (core/system/hand_over.py).
+
+    The last thread of a team waits for its core; ``source/team.h`` says how.
+    """
+
+    def __init__(self, kernels: Kernels) -> None:
+        self._word = ctypes.c_int32()
+        self._return_core = kernels.return_core
+        self.address = ctypes.addressof(self._word)
+        """Of the word that ``Kernels.layers`` takes. It is valid as long as this object."""
+
+    def lend(self) -> None:
+        """Core thread only."""
+        self._word.value = 1
+
+    def give_back(self) -> None:
+        """Any thread."""
+        self._return_core(self.address)

@@ -1,4 +1,4 @@
-"""HeadNorm: RMSNorm of each head's query and key, as in Qwen3 and Gemma 3."""
+"""QueryKeyNorm: RMSNorm of each head's query and key, as in Qwen3 and Gemma 3."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
-class HeadNorm:
+class QueryKeyNorm:
     """RMSNorm over ``head_dim``. ``offset`` is added to the weights, as in ``norm.rms_norm``."""
 
     query_weight: torch.Tensor  # [head_dim]

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from core.kernels.triton.head_norm import HeadNorm
+from core.kernels.triton.head_norm import QueryKeyNorm
 
 
 @triton.jit
@@ -112,7 +112,7 @@ def rotate_(
     key: torch.Tensor,
     cos: torch.Tensor,
     sin: torch.Tensor,
-    norm: HeadNorm | None = None,
+    norm: QueryKeyNorm | None = None,
 ) -> None:
     """Apply RoPE to ``query`` and ``key`` [num_tokens, heads, head_dim] in place, in one launch.
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from core.contract.params import SamplingParams
-from core.sampling.processors.per_request import PerRequest
+from core.sampling.processors.protocol import PerRequest
 from core.state.sequence import Sequence
 from core.system.pinned import upload
 

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from core.contract.params import SamplingParams
-from core.sampling.processors.entries import Float64Array, entries, exclude
-from core.sampling.processors.per_request import PerRequest
+from core.sampling.processors.protocol import Float64Array, PerRequest, entries, exclude
 from core.state.sequence import Sequence
 
 

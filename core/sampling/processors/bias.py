@@ -6,10 +6,9 @@ import numpy as np
 import torch
 
 from core.contract.params import SamplingParams
-from core.kernels.cpu import edits
+from core.kernels.cpu import sampling
 from core.kernels.cpu.library import kernels
-from core.sampling.processors.entries import Float64Array, entries
-from core.sampling.processors.per_request import PerRequest
+from core.sampling.processors.protocol import Float64Array, PerRequest, entries
 from core.state.sequence import Sequence
 
 
@@ -29,7 +28,9 @@ class Bias:
         library = kernels() if logits.device.type == "cpu" else None
         if library is not None:
             own = zip(rows, biases, strict=True)
-            edits.bias(library, logits, [_entries(row, ids, values) for row, (ids, values) in own])
+            sampling.bias(
+                library, logits, [_entries(row, ids, values) for row, (ids, values) in own]
+            )
             return
         index, ids, columns = entries(
             logits, rows, [ids for ids, _ in biases], [values for _, values in biases]
@@ -41,5 +42,5 @@ def _columns(bias: dict[int, float]) -> tuple[Float64Array, Float64Array]:
     return np.array(list(bias), dtype=np.float64), np.array(list(bias.values()), dtype=np.float64)
 
 
-def _entries(row: int, ids: Float64Array, values: Float64Array) -> edits.Entries:
+def _entries(row: int, ids: Float64Array, values: Float64Array) -> sampling.Entries:
     return row, len(ids), ids.ctypes.data, values.ctypes.data

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from core.contract.params import SamplingParams
-from core.sampling.processors.entries import entries, exclude
+from core.sampling.processors.protocol import entries, exclude
 from core.state.sequence import Sequence
 
 

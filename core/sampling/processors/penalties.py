@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from core.contract.params import SamplingParams
-from core.kernels.cpu.edits import Entries, penalise
 from core.kernels.cpu.library import kernels
-from core.sampling.processors.entries import Float64Array
-from core.sampling.processors.entries import entries as addresses
+from core.kernels.cpu.sampling import Entries, penalise
+from core.sampling.processors.protocol import Float64Array
+from core.sampling.processors.protocol import entries as addresses
 from core.state.sequence import Sequence
 
 

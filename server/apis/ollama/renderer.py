@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from core.contract.messages import StepOutput, TokenLogprob
+from core.contract.messages import SampledLogprob, StepOutput
 from schemas import ollama_answer as wire
 from server.apis.ollama.models import time_text
 from server.http.apis import NDJSON
@@ -69,7 +69,7 @@ class OllamaRenderer(Renderer):
         self._first: int | None = None
         self._begun: CallBegin | None = None
         self._arguments: list[str] = []
-        self._entries: list[TokenLogprob] = []
+        self._entries: list[SampledLogprob] = []
         self._template: sse.Template | None = None
 
     @property

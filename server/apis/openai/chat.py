@@ -9,7 +9,7 @@ from typing import Any, TypeVar, assert_never
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from core.contract.messages import StepOutput, TokenLogprob
+from core.contract.messages import SampledLogprob, StepOutput
 from schemas.chat import (
     ChatChoice,
     ChatCompletion,
@@ -47,7 +47,7 @@ class _Choice:
 
     deltas: ChoiceDeltas
     template: Template | None = None
-    logprobs: list[TokenLogprob] = field(default_factory=list)
+    logprobs: list[SampledLogprob] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
 
 
@@ -181,7 +181,7 @@ class ChatRenderer(EventRenderer):
     def _finish_reason(self, deltas: ChoiceDeltas, output: StepOutput) -> FinishReason:
         return deltas.finish_reason(output)
 
-    def _logprobs(self, entries: Sequence[TokenLogprob]) -> ChatLogprobs | None:
+    def _logprobs(self, entries: Sequence[SampledLogprob]) -> ChatLogprobs | None:
         num_top = self._envelope.num_top
         if num_top is None:
             return None

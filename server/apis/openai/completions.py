@@ -8,7 +8,7 @@ from typing import ClassVar
 import msgspec
 from msgspec import UNSET
 
-from core.contract.messages import StepOutput, TokenLogprob
+from core.contract.messages import SampledLogprob, StepOutput
 from schemas.completions import Completion, CompletionChoice, CompletionRequest
 from schemas.generate import GenerateRequest, GenerateResponse
 from schemas.logprobs import CompletionLogprobs
@@ -109,7 +109,7 @@ class CompletionRenderer(EventRenderer):
         num_top = self._envelope.num_top
         if num_top is None:
             return None
-        prompt: Iterable[TokenLogprob] = ()
+        prompt: Iterable[SampledLogprob] = ()
         offsets: list[int] = []
         if with_prompt and self._echoes is not None:
             prompt = output.prompt_logprobs or ()

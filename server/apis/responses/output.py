@@ -14,7 +14,7 @@ from uuid import uuid4
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from core.contract.messages import TokenLogprob
+from core.contract.messages import SampledLogprob
 from schemas import logprobs as wire
 from schemas import responses_events as events
 from schemas import responses_items as items
@@ -31,7 +31,7 @@ Names: TypeAlias = Mapping[str, tuple[str, str]]
 """Functions in namespaces: from the name that the model knows to namespace and name."""
 
 NewEvent: TypeAlias = Callable[..., ResponseEvent]
-WireLogprobs: TypeAlias = Callable[[Sequence[TokenLogprob]], list[wire.TokenLogprob]]
+WireLogprobs: TypeAlias = Callable[[Sequence[SampledLogprob]], list[wire.TokenLogprob]]
 
 SEALED_REASONING = "reasoning.encrypted_content"
 SEALED = "roseinfer:"
@@ -96,11 +96,11 @@ class OpenMessage(OpenItem):
     def __init__(self, index: int, next_number: NextNumber, logprobs: WireLogprobs) -> None:
         super().__init__(index, next_number)
         self._logprobs = logprobs
-        self._entries: list[TokenLogprob] = []
+        self._entries: list[SampledLogprob] = []
         self._number_at = b""
         self._template: sse.Template | None = None
 
-    def add_with_logprobs(self, text: str, waiting: list[TokenLogprob]) -> ResponseEvent:
+    def add_with_logprobs(self, text: str, waiting: list[SampledLogprob]) -> ResponseEvent:
         """Add text, and those of the entries that belong to it: they are removed."""
         first = (self._entries or waiting)[0]
         end = first.text_offset + sum(map(len, self._pieces)) + len(text)
@@ -110,7 +110,7 @@ class OpenMessage(OpenItem):
         self.add_logprobs(added)
         return self._event(self.delta_event, delta=text, logprobs=self._logprobs(added))
 
-    def add_logprobs(self, entries: Sequence[TokenLogprob]) -> None:
+    def add_logprobs(self, entries: Sequence[SampledLogprob]) -> None:
         """Add the log-probabilities of tokens without text, such as the end token."""
         self._entries += entries
 
@@ -231,11 +231,11 @@ class Output:
         self._reasoning_type = OpenSummary if has_summary else OpenReasoning
         self._open: OpenItem | None = None
         self._has_calls = False
-        self._entries: list[TokenLogprob] = []
+        self._entries: list[SampledLogprob] = []
         """Log-probabilities of tokens whose text no message has yet. Empty after a call."""
 
     def feed(
-        self, deltas: Sequence[Delta], entries: Sequence[TokenLogprob]
+        self, deltas: Sequence[Delta], entries: Sequence[SampledLogprob]
     ) -> Iterator[ResponseEvent]:
         """The events of an output. ``entries`` are the log-probabilities of its answer's tokens."""
         if not self._has_calls:

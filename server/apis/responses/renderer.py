@@ -11,12 +11,12 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from core.contract.messages import StepOutput, TokenLogprob
+from core.contract.messages import SampledLogprob, StepOutput
 from schemas import responses as wire
 from schemas import responses_events as events
 from schemas import responses_request as asked
 from schemas.formats import JsonObjectFormat
-from schemas.logprobs import TokenLogprob as WireLogprob
+from schemas.logprobs import TokenLogprob
 from server.apis.responses.output import Names, Output
 from server.generation.model import ServedModel
 from server.http.errors import stream_error
@@ -150,7 +150,7 @@ class ResponsesRenderer(Renderer):
             total_tokens=usage.total_tokens,
         )
 
-    def _logprobs_of_answer(self, output: StepOutput) -> Sequence[TokenLogprob]:
+    def _logprobs_of_answer(self, output: StepOutput) -> Sequence[SampledLogprob]:
         """The log-probabilities of the answer in an output. Thinking comes before it."""
         if self._envelope.num_top is None:
             return ()
@@ -158,7 +158,7 @@ class ResponsesRenderer(Renderer):
         self._num_entries += len(output.logprobs)
         return output.logprobs[num_thinking:]
 
-    def _wire_logprobs(self, entries: Sequence[TokenLogprob]) -> list[WireLogprob]:
+    def _wire_logprobs(self, entries: Sequence[SampledLogprob]) -> list[TokenLogprob]:
         """The entries in the form of the API; [] if the request wants none."""
         num_top = self._envelope.num_top
         if num_top is None or not entries:

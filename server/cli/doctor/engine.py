@@ -6,13 +6,11 @@ import time
 
 import torch
 
-from core.assembly.fit import Fit, estimate_fit
-from core.assembly.path_trial import try_path
+from core.assembly.fit import Fit, estimate_fit, try_path
 from core.assembly.tokenizer import tokenizer_of
 from core.contract.errors import first_line
 from core.executors.described import files_of
-from core.kernels.cpu.building import KernelsUnavailable
-from core.kernels.cpu.compiler import cached_library, compiled_library
+from core.kernels.cpu.compiler import KernelsUnavailable, cached_library, compiled_library
 from core.kernels.cpu.library import load
 from core.models.spec import Undescribed
 from core.models.table import table_of

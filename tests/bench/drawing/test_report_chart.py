@@ -11,7 +11,7 @@ from bench.drawing.report_chart import report_chart
 from bench.drawing.write import check_chart, png_of, write_chart
 from bench.errors import BenchError
 from bench.figures import curves_of, summarize
-from bench.records import RequestRecord
+from bench.records import RequestTimes
 from bench.report import RunResult, make_report, render_sweep
 from bench.settings import BenchSettings, EngineTarget, Pace, Workload
 from core.contract.config import EngineConfig, ModelConfig
@@ -20,7 +20,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def record(ttft, gap):
-    return RequestRecord(
+    return RequestTimes(
         submit=1.0,
         token_times=[1 + ttft, 1 + ttft + gap, 1 + ttft + 2 * gap],
         end=1.5 + ttft,
@@ -151,7 +151,7 @@ def test_a_sweep_measures_each_level_and_draws(tiny, tmp_path, capsys):
 
 
 def test_a_level_that_was_not_answered_says_so():
-    failed = RequestRecord(submit=1.0, end=2.0, error="no", status=500)
+    failed = RequestTimes(submit=1.0, end=2.0, error="no", status=500)
     run = RunResult(client=summarize([record(0.1, 0.01), failed]), cpu_share=0.5)
     settings = BenchSettings(pace=Pace(concurrency=3))
     shown = render_sweep([make_report("m", settings, [run])])

@@ -5,7 +5,7 @@ import anyio
 import pytest
 
 from bench.over_http.client import CompletionClient, served_model
-from bench.over_http.connection import ConnectionFailed, Endpoint
+from bench.over_http.connection import ConnectionFailed, ServerAddress
 
 pytestmark = pytest.mark.anyio
 
@@ -205,8 +205,8 @@ def test_a_wrong_url_is_refused(url):
 
 
 def test_an_endpoint_has_the_default_port_of_its_scheme():
-    assert Endpoint("http://host/v1").address.port == 80
-    secure = Endpoint("https://user:word@host/v1/")
+    assert ServerAddress("http://host/v1").address.port == 80
+    secure = ServerAddress("https://user:word@host/v1/")
     assert secure.address.port == 443
     assert secure.address.is_tls
     assert secure.request("GET", "/models").startswith(b"GET /v1/models HTTP/1.1\r\nhost: host\r\n")

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from core.assembly import forward
-from core.kernels.cpu.lent import LentCore
 from core.kernels.cpu.library import kernels
+from core.kernels.cpu.threads import LentCore
 from tests.support.builders import make_request
 from tests.support.described import assembled, loaded
 from tests.support.each import each

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from core.assembly.build import load_engine
-from core.assembly.path_trial import try_path
+from core.assembly.fit import try_path
 from core.contract.config import EngineConfig, ModelConfig, Quantization
 from core.contract.errors import ModelLoadError
 from core.contract.info import ONE_CALL, ModelPath
 from core.kernels.cpu import library
-from core.kernels.cpu.building import KernelsUnavailable
+from core.kernels.cpu.compiler import KernelsUnavailable
 from tests.support.each import each
 from tests.support.tokenizers import byte_level
 from tests.zoo.shrink import tiny_config, tiny_model

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.assembly.build import load_engine
-from core.assembly.path_trial import try_path
+from core.assembly.fit import try_path
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.info import ModelPath
 from core.kernels.cpu.library import kernels

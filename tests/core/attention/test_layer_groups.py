@@ -1,6 +1,6 @@
 import torch
 
-from core.attention.layer_groups import groups_on, layer_groups, one_group
+from core.attention.groups import groups_on, layer_groups, one_group
 from core.kv.layer_spec import LayerSpec
 
 

@@ -11,9 +11,9 @@ from core.contract.messages import (
     Command,
     EngineRequest,
     PromptLogprobs,
+    SampledLogprob,
     StepOutput,
     Stop,
-    TokenLogprob,
     merge,
     whole_prompt,
 )
@@ -25,11 +25,11 @@ def output(text="", **fields):
 
 
 def test_merge_joins_text_tokens_and_logprobs():
-    one = output("a", token_ids=(1,), logprobs=(TokenLogprob(1, -1.0),))
-    two = output("b", token_ids=(2, 3), logprobs=(TokenLogprob(2, -2.0),))
+    one = output("a", token_ids=(1,), logprobs=(SampledLogprob(1, -1.0),))
+    two = output("b", token_ids=(2, 3), logprobs=(SampledLogprob(2, -2.0),))
     both = merge(one, two)
     assert (both.text, both.token_ids) == ("ab", (1, 2, 3))
-    assert both.logprobs == (TokenLogprob(1, -1.0), TokenLogprob(2, -2.0))
+    assert both.logprobs == (SampledLogprob(1, -1.0), SampledLogprob(2, -2.0))
 
 
 def test_merge_takes_the_counts_of_the_second():
@@ -61,7 +61,7 @@ def test_merge_keeps_the_end():
 
 
 def test_merge_keeps_the_prompt_logprobs_of_either():
-    scores = (TokenLogprob(1, None),)
+    scores = (SampledLogprob(1, None),)
     assert merge(output(prompt_logprobs=scores), output()).prompt_logprobs == scores
     assert merge(output(), output(prompt_logprobs=scores)).prompt_logprobs == scores
     assert merge(output(), output()).prompt_logprobs is None
@@ -92,7 +92,7 @@ def streams(draw):
             output(
                 text,
                 token_ids=ids,
-                logprobs=tuple(TokenLogprob(i, -float(i)) for i in ids if text),
+                logprobs=tuple(SampledLogprob(i, -float(i)) for i in ids if text),
                 num_prompt_tokens=5,
                 num_output_tokens=num_tokens,
             )
@@ -118,7 +118,13 @@ def test_merge_is_associative(outputs, data):
 
 
 def test_messages_are_frozen():
-    for message in (output(), make_request(), Add(make_request()), Abort("r"), TokenLogprob(1, 0)):
+    for message in (
+        output(),
+        make_request(),
+        Add(make_request()),
+        Abort("r"),
+        SampledLogprob(1, 0),
+    ):
         field = message.__struct_fields__[0]
         with pytest.raises(AttributeError):
             setattr(message, field, None)
@@ -129,7 +135,7 @@ def test_messages_survive_serialization():
         range(5), stop=("a",), logit_bias={3: 1.5}, bad_words_ids=((1, 2),), seed=2**63 - 1
     )
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=EngineRequest) == request
-    answer = output("é", logprobs=(TokenLogprob(1, None, ((1, -0.5),), 2),), stop_reason=3)
+    answer = output("é", logprobs=(SampledLogprob(1, None, ((1, -0.5),), 2),), stop_reason=3)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=StepOutput) == answer
 
 
@@ -144,8 +150,8 @@ def scores_of(*lines, first=1):
 
 def test_prompt_logprobs_are_read_as_objects():
     scores = scores_of([-1.0, -0.5, -2.0, 7.0, 8.0], [-3.0, -0.25, -1.0, 9.0, 1.0])
-    second = TokenLogprob(2, -3.0, ((9, -0.25), (1, -1.0)))
-    assert list(scores) == [TokenLogprob(1, -1.0, ((7, -0.5), (8, -2.0))), second]
+    second = SampledLogprob(2, -3.0, ((9, -0.25), (1, -1.0)))
+    assert list(scores) == [SampledLogprob(1, -1.0, ((7, -0.5), (8, -2.0))), second]
     assert scores[-1] == scores.after(1)[0] == second
     assert len(scores.after(2)) == 0
     assert not PromptLogprobs()
@@ -154,8 +160,8 @@ def test_prompt_logprobs_are_read_as_objects():
 def test_prompt_logprobs_are_joined_behind_the_first_token():
     parts = [scores_of([-1.0, -1.0, 5.0], first=1), scores_of([-2.0, -1.5, 6.0], first=2)]
     whole = whole_prompt(0, parts)
-    assert list(whole) == [TokenLogprob(0, None), *parts[0], *parts[1]]
-    assert list(whole_prompt(3, [])) == [TokenLogprob(3, None)]
+    assert list(whole) == [SampledLogprob(0, None), *parts[0], *parts[1]]
+    assert list(whole_prompt(3, [])) == [SampledLogprob(3, None)]
     answer = output(prompt_logprobs=whole)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=StepOutput) == answer
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.contract.messages import EngineRequest, EngineStats, StepOutput
+from core.contract.messages import EngineCounters, EngineRequest, StepOutput
 from core.engine.engine import ENGINE_FAILED, Engine, failed_with
 from core.engine.generation import Generation
 from tests.support.tiny_engine import build_engine, request, run
@@ -201,7 +201,7 @@ def check_company(
     num_blocks: int,
     *,
     async_scheduling: bool,
-) -> EngineStats:
+) -> EngineCounters:
     """Run the requests of these shapes one after the other, and compare each with itself alone.
 
     ``storms`` are the steps in which twelve others come, which leave after it; ``faults`` are the

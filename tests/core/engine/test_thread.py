@@ -8,7 +8,7 @@ from collections import Counter, deque
 import pytest
 
 from core.contract.errors import ModelLoadError
-from core.contract.messages import Abort, Add, EngineStats, StepOutput, Stop, Work
+from core.contract.messages import Abort, Add, EngineCounters, StepOutput, Stop, Work
 from core.engine.thread import CoreThread, Died, Ready
 from core.observe.step_timer import StepTimer
 from tests.support.builders import make_request
@@ -86,7 +86,7 @@ class TinyEngine:
         return outputs
 
     def stats(self):
-        return EngineStats(num_running=len(self.live), num_steps=self.num_steps)
+        return EngineCounters(num_running=len(self.live), num_steps=self.num_steps)
 
     def work(self, request_id):
         return Work(until=float(self.num_steps)) if request_id in self.live else None
@@ -231,7 +231,7 @@ def test_stats_are_those_of_the_last_step():
     with core_thread(engine) as (core, listener):
         core.submit(add("a", 2))
         listener.wait_for_ends("a")
-        assert core.stats == EngineStats(num_steps=2)
+        assert core.stats == EngineCounters(num_steps=2)
 
 
 # Wake-ups

@@ -12,7 +12,7 @@ from transformers import Phi3Config
 from core.executors.angles import AngleTable
 from core.executors.buffers import LEAST_ROWS, LogitsBuffer
 from core.kernels.cpu.library import kernels
-from core.kernels.cpu.model import ANGLES
+from core.kernels.cpu.structures import ANGLES
 from tests.core.models.twins import compiled_run
 from tests.support.checkpoints import DECODER, random_model
 from tests.support.described import assembled, executor_of, loaded

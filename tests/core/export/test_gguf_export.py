@@ -16,8 +16,7 @@ from core.contract.errors import ModelLoadError
 from core.export.gguf_export import export_gguf
 from core.gguf.blocks import BF16, F32, Q4_K, Q6_K
 from core.gguf.file import GgufFile
-from core.gguf.mixes import Q4_K_M
-from core.gguf.quantise import quantised
+from core.gguf.quantise import Q4_K_M, quantised
 from core.gguf.values import values_of
 from core.kernels.cpu.library import kernels
 from core.module.gguf import load_gguf

@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 
 import core.kernels.triton
 from core.contract.errors import ModelLoadError
-from core.fusion.cuda.ops import TritonOps, triton_ops
+from core.fusion.ops import TritonOps, triton_ops
 from core.kernels.triton import norm
 
 CPU = torch.device("cpu")

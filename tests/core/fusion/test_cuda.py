@@ -11,12 +11,11 @@ import torch
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3DecoderLayer
 
-from core.fusion.cuda.catalogue import fuse_for_cuda
-from core.fusion.cuda.linear import DenseWeight
-from core.fusion.cuda.mlp import FusedGatedMLP
-from core.fusion.cuda.norm import FusedRMSNorm
-from core.fusion.cuda.ops import TritonOps
-from core.fusion.cuda.residual import ResidualLinear
+from core.fusion.catalogue import fuse_for_cuda
+from core.fusion.linear import DenseWeight, FusedGatedMLP
+from core.fusion.norm import FusedRMSNorm
+from core.fusion.ops import TritonOps
+from core.fusion.residual import ResidualLinear
 from core.hook.hook import AttentionHook
 from core.hook.interface import ATTENTION_NAME
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model

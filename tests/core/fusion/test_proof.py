@@ -57,16 +57,6 @@ def test_products_are_compared_for_several_numbers_of_rows():
     assert not many.is_equal([right], [wrong], 4, is_product=True)
 
 
-def test_originals_are_widened_without_changing_them():
-    module = nn.Linear(4, 4).bfloat16()
-    proof = proof_of(widens=True)
-    [reference] = proof.references([module])
-    assert reference.weight.dtype is torch.float32
-    assert module.weight.dtype is torch.bfloat16
-    assert proof.references([reference]) == [reference]
-    assert proof_of(torch.bfloat16).references([module]) == [module]
-
-
 def test_an_original_that_refuses_a_call_has_no_output():
     def refuse(x: int) -> int:
         raise TypeError

@@ -13,11 +13,11 @@ pytest.importorskip("triton")
 from core.assembly.accelerate import accelerate, accelerate_on_cuda
 from core.contract.config import Quantization
 from core.contract.errors import ModelLoadError
-from core.fusion.cuda.catalogue import fuse_for_cuda
-from core.fusion.cuda.linear import WeightLinear
-from core.fusion.cuda.ops import TritonOps
-from core.fusion.cuda.quantised import FORMATS, quantise
+from core.fusion.catalogue import fuse_for_cuda
+from core.fusion.linear import WeightLinear
+from core.fusion.ops import TritonOps
 from core.fusion.patterns import matrix_of
+from core.fusion.quantised import FORMATS, quantise
 from core.hook.hook import AttentionHook
 from core.kernels.triton.types import IS_INTERPRETED
 from core.load.loaded_model import LoadedModel

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.cpu_products import rounds_activations
 from core.attention.cpu_backend import PagedCPUBackend
 from core.attention.torch_backend import PagedTorchBackend
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.executors.compiled import CompiledExecutor
+from core.executors.gguf_files import GgufTensors
 from core.executors.layer_calls import CallBuilder
-from core.executors.plain import PlainExecutor, attention_layers
-from core.executors.plain_weights import read_weights
+from core.executors.plain import PlainExecutor, attention_layers, read_weights
 from core.gguf.alike import alike
 from core.gguf.blocks import BF16, F16, F32, IQ4_NL, Q4_0, Q4_1, Q5_1, Q8_0, BlockMatrix, BlockType
 from core.gguf.describe import describe_file
 from core.gguf.file import GgufFile
-from core.gguf.tensors import GgufTensors
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from core.models.spec import Attention, Undescribed
@@ -228,7 +228,7 @@ def test_matrices_of_16_bits_keep_their_values(
     path = write_gguf(tmp_path / "m.gguf", values_of_file(family), tensors)
     assert KERNELS is not None
     found, exact = compiled(path).whole(PROMPTS), plain(path).whole(PROMPTS)
-    rounds = KERNELS.rounds_activations(Format.BFLOAT16)
+    rounds = rounds_activations(KERNELS, Format.BFLOAT16)
     for a, b in zip(found, exact, strict=True):
         assert float((a - b).norm() / b.norm()) < (
             (0.5 if family in MIXTURES else 0.05) if rounds else EXACT

@@ -23,7 +23,7 @@ from core.contract.grammar import (
 )
 from core.grammar.masks import Masks, apply
 from core.grammar.processor import GrammarProcessor
-from core.grammar.progress import Progress
+from core.grammar.progress import MatcherState
 from tests.support.constrained import CPU, Decoder, builtin, tiny
 
 PERSON = {
@@ -288,7 +288,7 @@ def test_masks_apply_to_some_or_all_rows(decoder):
 def test_packed_masks_equal_masks_to_add(decoder):
     """A GPU gets packed masks and unpacks them with the same operations as here."""
     grammars = [choice(["yes"]), json_object(), regex("[^a]")]
-    rows = [Progress(decoder.compiler, grammar) for grammar in grammars]
+    rows = [MatcherState(decoder.compiler, grammar) for grammar in grammars]
     for progress, grammar in zip(rows, grammars, strict=True):
         decoder.compiler.check(grammar)
         progress.begin([])

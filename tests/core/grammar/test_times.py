@@ -6,7 +6,7 @@ import pytest
 
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import choice, lark, regex
-from core.grammar.times import GrammarTimes
+from core.grammar.compiler import GrammarTimes
 from tests.support.constrained import Decoder, tiny
 
 

@@ -8,9 +8,9 @@ import pytest
 from transformers import CONFIG_MAPPING, LlamaConfig
 
 from core.contract.errors import ModelLoadError
-from core.hook import few_layers, recording
-from core.hook.few_layers import FewLayers
+from core.hook import recording, reduced
 from core.hook.hook import AttentionHook
+from core.hook.reduced import FewLayers
 from tests.support.checkpoints import DECODER, random_model
 from tests.zoo.check import check, load
 from tests.zoo.shrink import tiny_config, tiny_model
@@ -40,20 +40,20 @@ def test_a_cache_of_the_last_loop_is_refused_by_name() -> None:
 
 
 @needs_dory
-@pytest.mark.parametrize("limit", [0, few_layers.MAX_PARAMETERS])
+@pytest.mark.parametrize("limit", [0, reduced.MAX_PARAMETERS])
 def test_it_is_refused_for_what_it_computes_too(
     monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     """Of any size: layers in a loop are another kind than those before it."""
     monkeypatch.setattr(recording, "_CACHE_OF_EACH_CALL", "last_loop")
-    monkeypatch.setattr(few_layers, "MAX_PARAMETERS", limit)
+    monkeypatch.setattr(reduced, "MAX_PARAMETERS", limit)
     with pytest.raises(ModelLoadError, match="own cache its results depend on where a prompt is"):
         load(tiny_model(tiny_config("dory", **LAST_LOOP)))
 
 
 @needs_dory
 def test_layers_in_a_loop_are_proved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(few_layers, "MAX_PARAMETERS", 0)
+    monkeypatch.setattr(reduced, "MAX_PARAMETERS", 0)
     model = tiny_model(tiny_config("dory", **LOOPS))
     hook = AttentionHook(model)
     assert FewLayers(model, hook.modules, hook.layers).count == 4

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from core.hook.without_products import WithoutProducts
+from core.hook.recording import WithoutProducts
 
 
 @torch.inference_mode()

@@ -2,8 +2,7 @@ import random
 
 import pytest
 
-from core.kv.block_pool import MAX_EVICTED, BlockPool
-from core.kv.prefix import block_hash, root_hash
+from core.kv.block_pool import MAX_EVICTED, BlockPool, block_hash, root_hash
 
 
 def names(*letters):

@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.kv.prefix import HASH_SIZE, block_hash, content_of, root_hash
+from core.kv.block_pool import HASH_SIZE, block_hash, content_of, root_hash
 
 
 def chain(tokens, *, size=2, salt=""):

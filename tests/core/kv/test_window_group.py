@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.contract.messages import CacheMiss
+from core.contract.messages import PrefixMiss
 from core.kv.window_group import WindowSize, window_blocks_per_seq
 from core.scheduler.demand import Demand
 from tests.support.builders import make_kv, make_sequence
@@ -92,7 +92,7 @@ def test_a_prefix_ends_before_a_window_block_that_is_gone():
         kv.free(other)
     other = new([*range(4), 99])
     assert kv.reuse_cached(other) == 0
-    assert kv.miss_of(other) == CacheMiss("window", 0)  # the full group still has it
+    assert kv.miss_of(other) == PrefixMiss("window", 0)  # the full group still has it
 
 
 def test_a_shorter_hit_is_found_below_a_longer_one_without_its_window():

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 import torch
+from core.proof.reference import draw
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from core.attention.base import AttentionBackend
@@ -22,15 +23,13 @@ from core.batch.logits import Logits
 from core.batch.model_input import ModelInput
 from core.executors.compiled import CompiledExecutor
 from core.executors.layer_calls import CallBuilder
-from core.executors.plain import PlainExecutor, attention_layers
-from core.executors.plain_weights import Weights, read_weights
+from core.executors.plain import PlainExecutor, Weights, attention_layers, read_weights
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.linear import Format
 from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
 from core.models.families import describe
 from core.models.spec import DecoderSpec
-from core.proof.reference import draw
 from core.weights.packer import Packer
 from core.weights.roles import RoleReader, SafetensorsFiles
 from tests.core.models.cases import SIZES, Case

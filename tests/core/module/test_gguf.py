@@ -11,9 +11,9 @@ import torch
 from core.assembly.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
+from core.executors.gguf_files import GgufTensors
 from core.gguf.blocks import BF16, F16, Q8_0, BlockMatrix
 from core.gguf.file import GgufFile
-from core.gguf.tensors import GgufTensors
 from core.gguf.values import narrowest, values_of
 from core.kernels.cpu.library import kernels
 from core.load.devices import pick_dtype

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from core.module.layout import store_conv1d_by_column
+from core.module.facts import store_conv1d_by_column
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
-from core.module.on_meta import QuickOnMeta
+from core.module.checkpoint import QuickOnMeta
 from tests.support.checkpoints import tiny_model
 
 PROGRAM = """

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, TorchAoConfig
 from core.assembly.accelerate import accelerate
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
-from core.fusion.cuda.catalogue import fuse_for_cuda
+from core.fusion.catalogue import fuse_for_cuda
 from core.fusion.patterns import matrix_of
 from core.hook.hook import AttentionHook
 from core.module.loader import load_model

@@ -1,4 +1,4 @@
-from core.observe.progress import Progress
+from core.observe.step_timer import Progress
 from tests.support.clock import Clock
 
 

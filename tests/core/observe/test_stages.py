@@ -1,11 +1,11 @@
 """Stages of a load."""
 
-from core.observe.stages import Stages
+from core.observe.load_progress import Stages
 
 
 def test_the_parts_add_up_to_the_whole(monkeypatch):
     now = iter([10.0, 11.0, 13.5, 14.0])
-    monkeypatch.setattr("core.observe.stages.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("core.observe.load_progress.time.monotonic", lambda: next(now))
     stages = Stages()
     for name in ("imports", "weights", "imports"):
         stages.end(name)

@@ -13,7 +13,7 @@ from transformers import (
 )
 
 from core.contract.errors import ModelLoadError
-from core.pooling.causality import is_causal
+from core.pooling.embedder import is_causal
 from tests.support.pooling_models import decoder_config
 
 SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}

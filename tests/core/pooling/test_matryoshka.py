@@ -4,7 +4,7 @@ import pytest
 from transformers import BertConfig, Gemma3TextConfig
 
 from core.contract.errors import ModelLoadError
-from core.pooling.matryoshka import sizes_of
+from core.pooling.embedder import sizes_of
 from tests.support.pooling_models import decoder_config
 
 QWEN = decoder_config()

@@ -13,7 +13,7 @@ from torch import nn
 
 from core.attention.base import BackendFactory, backend_factory
 from core.contract.errors import ModelLoadError
-from core.hook import few_layers
+from core.hook import interface, reduced
 from core.hook.hook import AttentionHook
 from core.proof import steps
 from core.proof.engine_proof import EngineProof
@@ -50,7 +50,7 @@ def test_every_family_is_accepted_and_left_as_it_was(family: str) -> None:
     before = copy.deepcopy(model.config)
     hook = prove(model)
     assert model.config.to_dict() == before.to_dict()
-    assert not any(hasattr(module, "roseinfer_attention") for module in hook.modules)
+    assert not any(module in interface._ROUTES for module in hook.modules)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -192,7 +192,7 @@ def test_a_window_longer_than_the_prompts_is_proved_reduced(name: str) -> None:
 def test_a_large_model_is_cut_to_a_layer_of_each_kind(
     family: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(few_layers, "MAX_PARAMETERS", 0)
+    monkeypatch.setattr(reduced, "MAX_PARAMETERS", 0)
     model: Any = copy.deepcopy(tiny_model(family))
     hook = AttentionHook(model)
     seen: list[int] = []

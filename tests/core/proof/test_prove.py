@@ -17,8 +17,7 @@ from core.models.spec import Undescribed
 from core.proof import prove as proof
 from core.proof.__main__ import prove_rows, values_of
 from core.proof.prove import prove
-from core.proof.reference import reference
-from core.proof.trial import compare, executor_of
+from core.proof.trial import compare, executor_of, reference
 from core.proof.twin import LENGTH, twins_of
 from core.proof.verdict import Verdict
 from tests.core.models.cases import CASES, Case

@@ -14,7 +14,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from core.run.keys_per_row import keys_per_row
+from core.run.limits import keys_per_row
 
 
 def qwen3(**changes: object) -> Qwen3Config:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from core.batch.model_input import build_model_input
-from core.run.last_tokens import LastTokens
+from core.run.forward import LastTokens
 from core.sampling.greedy import FAILED, MASKED
 from tests.support.builders import make_sequence
 

@@ -14,8 +14,7 @@ from core.contract.config import EngineConfig
 from core.contract.errors import ModelLoadError
 from core.load.loaded_model import LoadedModel, context_length
 from core.module.facts import describe
-from core.run.keys_per_row import keys_per_row
-from core.run.limits import Limits
+from core.run.limits import Limits, keys_per_row
 from tests.support.checkpoints import tiny_model
 
 

@@ -21,8 +21,8 @@ from core.contract.grammar import Regex
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams, Thinking
 from core.engine.engine import Engine
-from core.fusion.cuda.catalogue import fuse_for_cuda
-from core.fusion.cuda.ops import TritonOps
+from core.fusion.catalogue import fuse_for_cuda
+from core.fusion.ops import TritonOps
 from core.grammar.compiler import GrammarCompiler
 from core.grammar.processor import GrammarProcessor
 from core.hook.hook import AttentionHook
@@ -30,11 +30,10 @@ from core.kernels.triton.draw import draw_rows
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
 from core.module.facts import describe
-from core.run.forward import EagerForward, ForwardPass
+from core.run.forward import EagerForward, ForwardPass, LastTokens
 from core.run.graphs.forward import GraphedForward
 from core.run.graphs.pieces import PiecewiseForward
 from core.run.graphs.sizes import piece_sizes
-from core.run.last_tokens import LastTokens
 from core.run.runner import ModelRunner
 from core.sampling.processors import default_processors
 from core.sampling.processors.thinking_budget import ThinkingBudget

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.sampling.random import seeds_to_states, uniforms
+from core.sampling.draw import seeds_to_states, uniforms
 
 
 def draw(seed: int, num: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.scheduler.debts import Debts
-from core.scheduler.prompt_rows import PromptRows
+from core.scheduler.output import PromptRows
 from core.state.sequence import Status
 from tests.support.steps import Steps
 

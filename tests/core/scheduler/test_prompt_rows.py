@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.scheduler.prompt_rows import PromptRows
+from core.scheduler.output import PromptRows
 from core.state.sequence import Status
 from tests.support.steps import Steps
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.scheduler.shares import equal_shares
+from core.scheduler.debts import equal_shares
 
 
 @pytest.mark.parametrize(

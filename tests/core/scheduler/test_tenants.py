@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.scheduler import admission
+from core.scheduler.admission import victim_of
 from core.scheduler.demand import Demand
-from core.scheduler.victims import victim_of
 from core.state.sequence import Sequence, Status
 from tests.support.steps import Steps
 

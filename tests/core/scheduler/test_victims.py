@@ -1,6 +1,6 @@
 """Which running sequence is preempted."""
 
-from core.scheduler.victims import victim_of
+from core.scheduler.admission import victim_of
 from tests.support.builders import make_sequence
 
 

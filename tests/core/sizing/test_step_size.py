@@ -15,10 +15,9 @@ from transformers import LlamaConfig
 from core.assembly.build import assemble
 from core.contract.config import EngineConfig
 from core.executors import buffers
-from core.executors import memory as executor_memory
 from core.kernels.cpu.library import kernels
 from core.run.limits import Limits
-from core.sizing.step_size import step_nbytes
+from core.sizing.budget import step_nbytes
 from core.system import huge_pages
 from core.text.tokenizer import Tokenizer
 from tests.support.checkpoints import DECODER, random_model
@@ -82,7 +81,7 @@ def test_a_step_that_scores_and_samples_stays_within_its_formula(monkeypatch, tm
         engine.add(request(f"drawn {i}", [i], 3, temperature=1.0, top_p=0.9, logprobs=3))
     monkeypatch.setattr(buffers, "zeros", counted(huge_pages.zeros))
     numpy = SimpleNamespace(empty=counted(np.empty), uint8=np.uint8)
-    monkeypatch.setattr(executor_memory, "np", numpy)
+    monkeypatch.setattr(buffers, "np", numpy)
     with memory:
         engine.step()
     bound = step_nbytes(model, Limits.of(model, config))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.messages import CacheMiss, StepOutput, merge
+from core.contract.messages import PrefixMiss, StepOutput, merge
 from core.state.history import History, StepCounts
 from tests.support.builders import make_sequence
 from tests.support.scripted import Rig
@@ -81,11 +81,11 @@ def test_a_preempted_request_waits_again():
 def test_waits_before_the_first_token_are_told_apart():
     sequence = make_sequence()
     history, steps = sequence.history, StepCounts()
-    miss = CacheMiss("never_seen", 0)
+    miss = PrefixMiss("never_seen", 0)
     history.start(miss, steps)
     history.wait()
     assert sequence.work().waited_before_first > 0, "it waits now"
-    history.start(CacheMiss("evicted", 1), steps)
+    history.start(PrefixMiss("evicted", 1), steps)
     assert history.miss is miss, "the first start counts"
     history.first_token()
     before = sequence.work()
@@ -100,11 +100,11 @@ def test_steps_of_a_wait_do_not_count():
     counted = []
     for num_rows in (9, 2, 3, 7, 4, 5, 9):
         if num_rows == 2:
-            sequence.history.start(CacheMiss("never_seen", 0), steps)
+            sequence.history.start(PrefixMiss("never_seen", 0), steps)
         elif num_rows == 7:
             sequence.history.wait()
         elif num_rows == 4:
-            sequence.history.start(CacheMiss("never_seen", 0), steps)
+            sequence.history.start(PrefixMiss("never_seen", 0), steps)
         steps.count(num_rows)
         work = sequence.work()
         counted.append((work.num_steps, work.num_rows, work.max_rows))
@@ -166,12 +166,12 @@ def test_a_request_without_anything_to_generate_has_never_started():
 def test_the_first_block_that_is_not_cached_is_named():
     rig = Rig()
     rig.add("a", prompt=range(10), max_tokens=1)
-    assert rig.run()["a"].last.work.miss == CacheMiss("never_seen", 0)
+    assert rig.run()["a"].last.work.miss == PrefixMiss("never_seen", 0)
     rig.add("b", prompt=range(10), max_tokens=1)
     work = rig.run()["b"].last.work
-    assert (work.miss, work.num_cached_tokens) == (CacheMiss("last_block", 2), 8)
+    assert (work.miss, work.num_cached_tokens) == (PrefixMiss("last_block", 2), 8)
     rig.add("c", prompt=[*range(4), 99, *range(5, 10)], max_tokens=1)
-    assert rig.run()["c"].last.work.miss == CacheMiss("never_seen", 1)
+    assert rig.run()["c"].last.work.miss == PrefixMiss("never_seen", 1)
 
 
 def test_an_output_gets_its_work_afterwards():

@@ -21,8 +21,7 @@ from core.kv.storage import block_nbytes
 from core.load.loaded_model import LoadedModel
 from core.module.facts import describe
 from core.run.limits import Limits
-from core.sizing.largest_step import chunk_lengths, run_largest_step
-from core.sizing.step_size import step_nbytes
+from core.sizing.budget import chunk_lengths, run_largest_step, step_nbytes
 from core.system.device_memory import (
     MIN_CPU_RESERVE,
     cpu_budget,

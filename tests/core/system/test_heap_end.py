@@ -12,7 +12,7 @@ import pytest
 PROGRAM = """
 import ctypes, os, threading
 from pathlib import Path
-from core.system.heap_end import return_end
+from core.system.memory_ahead import return_end
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

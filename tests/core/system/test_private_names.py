@@ -23,29 +23,13 @@ def test_a_torch_without_the_metaclass_or_the_pool_is_left_as_it_is(monkeypatch)
     private_names.end_allocation_to_pool(0, (0, 0))
 
 
-def test_hooks_and_own_tensors_are_the_modules_own():
+def test_hooks_are_the_modules_own():
     inner = nn.Linear(2, 3, bias=False)
-    module = nn.Sequential(inner)
-    assert private_names.own_tensors(module) == {}
-    assert private_names.own_tensors(inner) == {"weight": inner.weight, "bias": None}
     assert not private_names.has_hooks(inner)
     inner.register_forward_hook(lambda *_: None)
     assert private_names.has_hooks(inner)
 
 
-def test_replaced_parameters_stay_those_of_a_copy():
-    module = nn.Linear(2, 3)
-    kept = module.weight
-    parameters = private_names.own_tensors(module)
-    private_names.replace_parameters(module, {})
-    assert list(module.parameters()) == []
-    assert parameters["weight"] is kept
-
-
 @pytest.mark.parametrize(("model", "is_stateful"), [({}, False), ({"_is_stateful": True}, True)])
 def test_a_model_without_the_mark_is_not_stateful(model, is_stateful):
     assert private_names.is_stateful(SimpleNamespace(**model)) is is_stateful
-
-
-def test_experts_without_the_method_have_no_activation():
-    assert private_names.stacked_activation(nn.Linear(1, 1)) is None

@@ -16,7 +16,7 @@ from core.system import torch_import
 torch_import.leave_out()
 import torch
 from core.module.modelling_import import import_modelling
-from core.module.on_meta import QuickOnMeta
+from core.module.checkpoint import QuickOnMeta
 assert "torch._decomp" not in sys.modules
 """
 

@@ -4,22 +4,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.contract.messages import TokenLogprob
+from core.contract.messages import SampledLogprob
 from core.text.detokenizer import ByteDetokenizer
-from core.text.output import OutputText
+from core.text.output import OutputAssembler
 
 
 class Script:
-    """An OutputText whose i-th token has the i-th of some byte strings."""
+    """An OutputAssembler whose i-th token has the i-th of some byte strings."""
 
     def __init__(self, *tokens, stop=(), include_stop=False):
         self.tokens = tokens
         detokenizer = ByteDetokenizer(tokens.__getitem__)
-        self.output = OutputText(detokenizer, stop=stop, include_stop=include_stop)
+        self.output = OutputAssembler(detokenizer, stop=stop, include_stop=include_stop)
 
     def feed(self, index, **kwargs):
         """Feed one token; return the released text, and ids and offsets of released entries."""
-        self.output.feed(index, TokenLogprob(index, -1.0), **kwargs)
+        self.output.feed(index, SampledLogprob(index, -1.0), **kwargs)
         return self.take()
 
     def take(self):
@@ -32,7 +32,7 @@ class Script:
 
     def run(self):
         for index in range(len(self.tokens)):
-            self.output.feed(index, TokenLogprob(index, -1.0))
+            self.output.feed(index, SampledLogprob(index, -1.0))
             if self.output.matched is not None:
                 break
         return self.finish()
@@ -97,14 +97,14 @@ def test_no_text_follows_a_match():
     script = Script(b"ax", b"b", stop=["x"])
     assert script.feed(0) == ("a", [(0, 0)])
     assert script.feed(1) == ("", [])
-    script.output.feed_end(TokenLogprob(1, -1.0))
+    script.output.feed_end(SampledLogprob(1, -1.0))
     assert script.finish() == ("", [])
 
 
 def test_the_end_token_has_an_entry_but_no_text():
     script = Script(b"ab", b"<end>", stop=["zz"])
     script.feed(0)
-    script.output.feed_end(TokenLogprob(1, -0.5))
+    script.output.feed_end(SampledLogprob(1, -0.5))
     assert script.take() == ("", [])
     assert script.finish() == ("", [(1, 2)])
 
@@ -133,7 +133,7 @@ def test_finish_may_be_called_twice():
 
 
 def test_without_log_probabilities_there_are_no_entries():
-    output = OutputText(ByteDetokenizer([b"a"].__getitem__))
+    output = OutputAssembler(ByteDetokenizer([b"a"].__getitem__))
     output.feed(0)
     output.feed_end()
     output.finish()
@@ -141,10 +141,10 @@ def test_without_log_probabilities_there_are_no_entries():
 
 
 def test_an_entry_keeps_its_values():
-    output = OutputText(ByteDetokenizer([b"a"].__getitem__))
+    output = OutputAssembler(ByteDetokenizer([b"a"].__getitem__))
     output.feed(0)
-    output.feed(0, TokenLogprob(0, -0.25, ((0, -0.25), (7, -2.0))))
-    assert output.take()[2] == (TokenLogprob(0, -0.25, ((0, -0.25), (7, -2.0)), 1),)
+    output.feed(0, SampledLogprob(0, -0.25, ((0, -0.25), (7, -2.0))))
+    assert output.take()[2] == (SampledLogprob(0, -0.25, ((0, -0.25), (7, -2.0)), 1),)
 
 
 @given(

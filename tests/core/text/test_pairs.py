@@ -6,7 +6,7 @@ import pytest
 from tokenizers.processors import RobertaProcessing
 
 from core.contract.errors import InvalidRequest
-from core.text import pairs
+from core.text import special_text
 from core.text.tokenizer import Tokenizer
 from tests.support.pooling_models import bert_tokenizer
 from tests.support.tokenizers import byte_fallback, byte_level, metaspace, pure_python, word_piece
@@ -57,13 +57,13 @@ def test_pairs_are_the_tokenizers(name, first):
 def test_the_first_text_is_tokenized_once(monkeypatch):
     tokenizer = Tokenizer(bert_tokenizer())
     tokenizer.first_of_pairs("a").with_second("b")
-    encoded, encode = [], pairs._encoded
+    encoded, encode = [], special_text._encoded
 
     def noting(backend, given, **options):
         encoded.append(given)
         return encode(backend, given, **options)
 
-    monkeypatch.setattr(pairs, "_encoded", noting)
+    monkeypatch.setattr(special_text, "_encoded", noting)
     beginning = tokenizer.first_of_pairs("the query")
     for second in "xyz":
         beginning.with_second(second)

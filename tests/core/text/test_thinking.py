@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.contract.messages import TokenLogprob
+from core.contract.messages import SampledLogprob
 from core.contract.params import Thinking
-from core.text.output import OutputText
+from core.text.output import OutputAssembler
 from core.text.thinking import ThinkingScanner
 from tests.support.each import each
 from tests.support.scripted import ScriptedTokenizer
@@ -159,7 +159,7 @@ def test_the_budget_is_used_up_by_tokens_after_the_begin_marker(budget, is_open,
 
 def generate(text, *, stop=(), include_stop=False, **thinking):
     """Text, thinking and stop string of an output whose tokens are bytes."""
-    output = OutputText(
+    output = OutputAssembler(
         ScriptedTokenizer().detokenizer(()),
         stop=stop,
         include_stop=include_stop,
@@ -171,7 +171,7 @@ def generate(text, *, stop=(), include_stop=False, **thinking):
         if token_id is None:
             output.finish()
         else:
-            output.feed(token_id, TokenLogprob(token_id, -1.0))
+            output.feed(token_id, SampledLogprob(token_id, -1.0))
         has_text = output.has_text
         new_text, new_thinking, new_entries = output.take()
         assert has_text == bool(new_text or new_thinking)
@@ -239,7 +239,7 @@ def test_stop_strings_apply_to_unexpected_thinking(text, expected):
 
 
 def test_a_stop_string_at_the_start_is_not_delayed_by_unexpected_thinking():
-    output = OutputText(
+    output = OutputAssembler(
         ScriptedTokenizer().detokenizer(()),
         stop=["\n"],
         thinking=make_thinking(is_expected=False, is_separate=True),
@@ -266,13 +266,15 @@ def test_thinking_that_is_not_separate_stays_in_the_text(is_open, text, stop):
 
 
 def test_text_is_not_held_back_without_need():
-    output = OutputText(ScriptedTokenizer().detokenizer(()), thinking=make_thinking())
+    output = OutputAssembler(ScriptedTokenizer().detokenizer(()), thinking=make_thinking())
     output.feed(ord("<"))
     assert output.take()[0] == "<"
 
 
 def test_an_end_token_inside_the_thinking_counts():
-    output = OutputText(ScriptedTokenizer().detokenizer(()), thinking=make_thinking(is_open=True))
+    output = OutputAssembler(
+        ScriptedTokenizer().detokenizer(()), thinking=make_thinking(is_open=True)
+    )
     output.feed(ord("a"))
     output.feed_end()
     assert output.num_thinking_tokens == 2

@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from server.net.connection_limit import ConnectionLimit
-from server.net.protocol import LimitedProtocol, Limits
+from server.net.protocol import ConnectionLimits, LimitedProtocol
 from tests.support.engines import DEADLINE
 
 
@@ -233,7 +233,7 @@ async def connect(app, loop, limit):
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
             assert limit.has_room()
             slot = limit.enter(ours.fileno())
-            protocol = LimitedProtocol(config, state, {}, loop, Limits(**limits), slot)
+            protocol = LimitedProtocol(config, state, {}, loop, ConnectionLimits(**limits), slot)
             real = asyncio.get_running_loop()
             transport, _ = await real.connect_accepted_socket(lambda: protocol, ours)
             stack.callback(transport.abort)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.contract.messages import CacheMiss, Work
+from core.contract.messages import PrefixMiss, Work
 from server.observe.log import RECORD_SIZE, RequestLog
 from server.observe.trace import Texts
 from tests.support.engines import last, out
@@ -123,7 +123,7 @@ async def test_what_others_sent_is_told_to_listeners_only(log):
     log.listen(told.append)
     trace = trace_with(request_id="r")
     log.begin(trace)
-    miss = CacheMiss("other_salt", 2)
+    miss = PrefixMiss("other_salt", 2)
     stream = stream_of(last("0", work=Work(until=1.0, miss=miss)))
     submit(trace, stream, at=100.0)
     trace.end()

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from core.contract.messages import TokenLogprob
+from core.contract.messages import SampledLogprob
 from server.rendering.logprobs import (
     SLICE,
     chat_logprobs,
@@ -29,7 +29,7 @@ def builtins(value):
 
 
 def test_parts_of_a_character_have_raw_bytes(tokenizer, name, smile):
-    entries = [TokenLogprob(token_id, -1.0) for token_id in smile]
+    entries = [SampledLogprob(token_id, -1.0) for token_id in smile]
     found = builtins(chat_logprobs(entries, tokenizer, name, 0))
     assert found["refusal"] is None
     assert bytes(b for e in found["content"] for b in e["bytes"]).decode() == "é\U0001f9ff"
@@ -38,7 +38,7 @@ def test_parts_of_a_character_have_raw_bytes(tokenizer, name, smile):
 
 
 def test_no_more_alternatives_than_requested(tokenizer, name):
-    entry = TokenLogprob(9, -3.0, ((5, -0.1), (6, -0.2), (7, -0.3)))
+    entry = SampledLogprob(9, -3.0, ((5, -0.1), (6, -0.2), (7, -0.3)))
     for num_top in range(4):
         [found] = builtins(chat_logprobs([entry], tokenizer, name, num_top))["content"]
         assert [top["logprob"] for top in found["top_logprobs"]] == [-0.1, -0.2, -0.3][:num_top]
@@ -49,22 +49,22 @@ def test_no_more_alternatives_than_requested(tokenizer, name):
 
 
 def test_the_sampled_token_keeps_its_own_value(name):
-    entry = TokenLogprob(5, -0.1, ((5, -0.1), (6, -0.2)))
+    entry = SampledLogprob(5, -0.1, ((5, -0.1), (6, -0.2)))
     assert completion_logprobs([entry], name, 2).top_logprobs == [{name(5): -0.1, name(6): -0.2}]
 
 
 def test_two_tokens_with_the_same_text(tokenizer):
-    entry = TokenLogprob(7, -0.3, ((5, -0.1), (6, -0.2), (7, -0.3)))
+    entry = SampledLogprob(7, -0.3, ((5, -0.1), (6, -0.2), (7, -0.3)))
     same = {5: "x", 6: "x", 7: "y", 8: "x"}.__getitem__
     assert completion_logprobs([entry], same, 3).top_logprobs == [{"x": -0.1, "y": -0.3}]
-    actual = TokenLogprob(8, -4.0, ((5, -0.1),))
+    actual = SampledLogprob(8, -4.0, ((5, -0.1),))
     found = completion_logprobs([actual], same, 1)
     assert found.top_logprobs == [{"x": -4.0}]  # the sampled token's
     assert found.token_logprobs == [-4.0]
 
 
 def test_offsets_of_prompt_and_generated_text(name):
-    entries = [TokenLogprob(1, None), TokenLogprob(2, -1.0), TokenLogprob(3, -1.0, (), 4)]
+    entries = [SampledLogprob(1, None), SampledLogprob(2, -1.0), SampledLogprob(3, -1.0, (), 4)]
     found = completion_logprobs(entries, name, 0, offsets=[0, 2], offset=5)
     assert found.text_offset == [0, 2, 9]
     assert found.token_logprobs == [None, -1.0, -1.0]
@@ -72,7 +72,7 @@ def test_offsets_of_prompt_and_generated_text(name):
 
 
 def test_prompt_logprobs(tokenizer):
-    entries = [TokenLogprob(1, None), TokenLogprob(6, -0.2, ((5, -0.1), (6, -0.2)))]
+    entries = [SampledLogprob(1, None), SampledLogprob(6, -0.2, ((5, -0.1), (6, -0.2)))]
     first, second = builtins(prompt_logprobs(entries, tokenizer, 2))
     assert first is None
     assert [(k, v["rank"], v["logprob"]) for k, v in second.items()] == [(5, 1, -0.1), (6, 2, -0.2)]
@@ -89,7 +89,7 @@ def test_tokens_as_ids(tokenizer):
 @pytest.mark.parametrize("length", [SLICE, SLICE + 1, 3 * SLICE])
 def test_long_lists_are_those_of_the_entries(tokenizer, name, length):
     entries = [
-        TokenLogprob(i % 200, None if i == 0 else -i / 7, ((5, -0.1), (i % 50, -0.2)), i)
+        SampledLogprob(i % 200, None if i == 0 else -i / 7, ((5, -0.1), (i % 50, -0.2)), i)
         for i in range(length)
     ]
 
@@ -111,7 +111,7 @@ def test_long_lists_are_those_of_the_entries(tokenizer, name, length):
 def test_many_alternatives_do_not_wait_as_objects(tokenizer, name):
     """Ten answers of 400 tokens with 20 alternatives each would be 84,000 objects."""
     top = tuple((token_id, -0.1 * token_id) for token_id in range(20))
-    entries = [TokenLogprob(1, -0.1, top)] * 400
+    entries = [SampledLogprob(1, -0.1, top)] * 400
     chat = chat_logprobs(entries, tokenizer, name, 20)
     assert isinstance(chat.content, msgspec.Raw)
     assert isinstance(completion_logprobs(entries, name, 20).top_logprobs, msgspec.Raw)

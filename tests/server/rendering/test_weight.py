@@ -2,13 +2,13 @@
 
 import pytest
 
-from core.contract.messages import TokenLogprob
+from core.contract.messages import SampledLogprob
 from server.apis.openai.completions import CompletionRenderer
 from server.generation.answer import HEAVY
 from server.rendering.base import weight_of
 from tests.support.engines import out
 
-ENTRY = TokenLogprob(5, -0.1, tuple((i, -1.0) for i in range(20)))
+ENTRY = SampledLogprob(5, -0.1, tuple((i, -1.0) for i in range(20)))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_light_outputs(output):
         out(thinking="x" * 20_000),
         out(token_ids=tuple(range(20_000))),
         out(logprobs=(ENTRY,) * 200),
-        out(prompt_logprobs=(TokenLogprob(1, None), *[ENTRY] * 100)),
+        out(prompt_logprobs=(SampledLogprob(1, None), *[ENTRY] * 100)),
     ],
 )
 def test_heavy_outputs(output):

@@ -11,7 +11,7 @@ constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity(), LOG2_E
 // The types of keys and values in the cache.
 enum class CacheType : int64_t { FLOAT32, BFLOAT16, INT8 };
 
-// Both structures mirror core/kernels/cpu/attention.py. Strides are in elements.
+// Both structures mirror core/kernels/cpu/structures.py. Strides are in elements.
 struct AttentionStep {
   const int64_t* slots;        // [num_tokens] block * block_size + offset
   const int32_t* positions;    // [num_tokens]

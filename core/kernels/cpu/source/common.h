@@ -1,4 +1,4 @@
-// What most sources include. It is compiled once for all of them: see core/kernels/cpu/building.py.
+// What most sources include. It is compiled once for all of them: see core/kernels/cpu/compiler.py.
 #pragma once
 #include "vec.h"
 

@@ -1,7 +1,7 @@
 // Edits of single logits, in place: bias and penalties.
 #include "vec.h"
 
-// Token ids of a row of logits, and a number for each. Mirrors the columns of core/kernels/cpu/edits.py.
+// Token ids of a row of logits, and a number for each. Mirrors the columns of core/kernels/cpu/sampling.py.
 struct Entries {
   int64_t row, count;
   const double *ids, *values;  // [count]

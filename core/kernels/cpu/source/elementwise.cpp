@@ -3,13 +3,7 @@
 
 #include "epilogue.h"
 
-#include <omp.h>
-
-#include <algorithm>
-
 namespace {
-
-constexpr int64_t MIN_PARALLEL = 1 << 15;  // values; below, waking threads costs more than it saves
 
 ROSE_INLINE float sum_of_squares(const float* x, int64_t n, float mean) {
   vf a = vf{};
@@ -68,23 +62,4 @@ void rotate_head(const float* x, int64_t n, int64_t rotated, const float* cos, c
     y[half + i] = b * cos[half + i] + a * sin[half + i];
   }
   for (i = rotated; i < n; i++) y[i] = x[i];
-}
-
-// norm_row over rows of n values. y is contiguous; row (i, j) of x starts at i * outer + j * inner, for
-// i < count and j < heads.
-ROSE_EXPORT void rose_norm(const float* x, int64_t count, int64_t heads, int64_t outer, int64_t inner, int64_t n,
-                           int64_t center, double eps, const float* weight, const float* bias, float* y) {
-#pragma omp parallel for schedule(static) if (count * heads * n >= MIN_PARALLEL)
-  for (int64_t row = 0; row < count * heads; row++)
-    norm_row(x + row / heads * outer + row % heads * inner, n, center, (float)eps, weight, bias, y + row * n);
-}
-
-// rotate_head over all heads. Head h of token t starts at t * token + h * head in x; y is
-// [tokens, heads, n]. cos and sin are [tokens, rotated].
-ROSE_EXPORT void rose_rotary(const float* x, int64_t tokens, int64_t heads, int64_t token, int64_t head, int64_t n,
-                             int64_t rotated, const float* cos, const float* sin, float* y) {
-#pragma omp parallel for schedule(static) if (tokens * heads * n >= MIN_PARALLEL)
-  for (int64_t t = 0; t < tokens; t++)
-    for (int64_t h = 0; h < heads; h++)
-      rotate_head(x + t * token + h * head, n, rotated, cos + t * rotated, sin + t * rotated, y + (t * heads + h) * n);
 }

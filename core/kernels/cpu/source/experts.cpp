@@ -1,15 +1,7 @@
-// What surrounds the products of a mixture's experts. See core/kernels/cpu/experts.py.
+// What surrounds the products of a mixture's experts.
 #include "experts.h"
 
-#include <omp.h>
-
 #include <algorithm>
-
-namespace {
-
-constexpr int64_t MIN_PARALLEL = 1 << 15;  // values; below, waking threads costs more than it saves
-
-}  // namespace
 
 void sort_by_expert(const int64_t* chosen, int64_t tokens, int64_t per_token, int64_t num_experts, int64_t* ends,
                     int64_t* sources, int64_t* places) {
@@ -46,19 +38,4 @@ void add_experts(const float* rows, const int64_t* places, const float* weights,
       if (const float* one = row(k)) total += one[i] * weights[k];
     y[i] = base ? base[i] + total : total;
   }
-}
-
-// See sort_by_expert.
-ROSE_EXPORT void rose_experts_sort(const int64_t* chosen, int64_t tokens, int64_t per_token, int64_t num_experts,
-                                   int64_t* ends, int64_t* sources, int64_t* places) {
-  sort_by_expert(chosen, tokens, per_token, num_experts, ends, sources, places);
-}
-
-// y[t] = sum over k of weights[t, k] * rows[places[t, k]]. Rows have n values; places and weights are
-// [tokens, per_token]. See add_experts.
-ROSE_EXPORT void rose_experts_sum(const float* rows, const int64_t* places, const float* weights, int64_t tokens,
-                                  int64_t per_token, int64_t n, float* y) {
-#pragma omp parallel for schedule(static) if (tokens * per_token * n >= MIN_PARALLEL)
-  for (int64_t t = 0; t < tokens; t++)
-    add_experts(rows, places + t * per_token, weights + t * per_token, per_token, n, nullptr, y + t * n);
 }

@@ -1,4 +1,4 @@
-// Decoder layers as stages of a team: one layer in two calls with its attention between them, or all layers in one.
+// Decoder layers as stages of a team, all in one call.
 #include "attention_chosen.h"
 #include "attention_stages.h"
 #include "elementwise.h"
@@ -332,16 +332,6 @@ void run(const LayerCall* const* calls, int64_t count, F f, const ModelCall* mod
 }
 
 }  // namespace
-
-// Compute queries, keys and values from x.
-ROSE_EXPORT void rose_layer_begin(const LayerCall* call) {
-  run(&call, 1, [](Layer layer, int64_t) { layer.begin(nullptr); });
-}
-
-// Compute y from the output of attention.
-ROSE_EXPORT void rose_layer_end(const LayerCall* call) {
-  run(&call, 1, [](Layer layer, int64_t) { layer.end(); });
-}
 
 // Compute layers one after the other, each with its attention. y is x of the next layer. `model` is what comes before and
 // after them, or null. `lent` is the word of a core that the last thread of the team leaves to another one while it is not

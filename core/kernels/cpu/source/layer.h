@@ -1,4 +1,4 @@
-// What a decoder layer consists of. These structures mirror core/kernels/cpu/layer.py.
+// What a decoder layer consists of. These structures mirror core/kernels/cpu/structures.py.
 #pragma once
 #include "epilogue.h"
 #include "linear.h"

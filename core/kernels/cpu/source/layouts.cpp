@@ -1,4 +1,4 @@
-// Sizes of the structures that Python mirrors, which it compares when it loads the library: see core/kernels/cpu/layouts.py.
+// Sizes of the structures that Python mirrors, which it compares when it loads the library: see core/kernels/cpu/library.py.
 #include "attention.h"
 #include "model.h"
 

@@ -1,4 +1,4 @@
-// The feed-forward block of a mixture. See core/kernels/cpu/layer.py.
+// The feed-forward block of a mixture. See core/kernels/cpu/structures.py.
 //
 // A router gives a token some experts and their weights. Rows of tokens are sorted by expert, each expert multiplies
 // its own, and a token adds up its experts in the order of their probabilities. All of it is computed for one token

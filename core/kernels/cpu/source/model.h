@@ -1,4 +1,4 @@
-// What a language model has before and after its decoder layers. These structures mirror core/kernels/cpu/model.py.
+// What a language model has before and after its decoder layers. These structures mirror core/kernels/cpu/structures.py.
 #pragma once
 #include "layer.h"
 

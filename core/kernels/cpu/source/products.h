@@ -6,7 +6,7 @@ namespace {
 
 // The products of a matrix and its further rows, one after the other, and where in prepared memory their rows are.
 struct Products {
-  static constexpr int MOST = 4;  // see MAX_PARTS in core/kernels/cpu/layer.py, which refuses more
+  static constexpr int MOST = 4;  // see MAX_PARTS in core/kernels/cpu/structures.py, which refuses more
   Job jobs[MOST];
   int64_t starts[MOST], bytes = 0;
   int count = 0;

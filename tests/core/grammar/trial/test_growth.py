@@ -6,7 +6,7 @@ import pytest
 
 from core.contract.grammar import choice, json_schema, regex
 from core.grammar import compiler as compiler_module
-from core.grammar.progress import NotCompiled, Progress
+from core.grammar.progress import MatcherState, NotCompiled
 from tests.support.byte_grammars import END_ID, byte_compiler, piece_compiler
 
 GROWING = regex("(.*a.{16}b|.*c.{17}d)")
@@ -49,7 +49,7 @@ def test_what_a_sequence_matches_is_counted(compiler):
     kept = compiled(compiler, GROWING)
     assert kept.bytes_per_token > 1000
     before = compiler._cache.num_bytes
-    progress = Progress(compiler, GROWING)
+    progress = MatcherState(compiler, GROWING)
     assert progress.begin([97, 98, 99]) == [97, 98, 99]
     assert progress.begin([100]) == [100]
     assert kept.growth == compiler._cache.num_bytes - before == 4 * kept.bytes_per_token

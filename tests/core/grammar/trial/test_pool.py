@@ -21,7 +21,7 @@ from core.grammar.matcher.matchers import TokenTable
 from core.grammar.trial import child as child_module
 from core.grammar.trial import pool as pool_module
 from core.grammar.trial import process as process_module
-from core.grammar.trial.messages import Setup, Trial, Verdict, encode_message, read_message
+from core.grammar.trial.messages import Setup, Trial, TrialVerdict, encode_message, read_message
 from core.grammar.trial.process import ChildFailed, TrialProcess
 from tests.support.byte_grammars import byte_compiler
 
@@ -119,7 +119,7 @@ def test_a_request_that_waits_for_a_process_can_be_cancelled(compiler, monkeypat
 def test_a_request_that_leaves_during_its_trial_is_not_compiled_in_the_server(
     compiler, monkeypatch
 ):
-    monkeypatch.setattr(compiler._pool, "run", lambda *_: Verdict(text="never compiled"))
+    monkeypatch.setattr(compiler._pool, "run", lambda *_: TrialVerdict(text="never compiled"))
     with pytest.raises(RequestCancelled):
         compiler.check(choice(["h"]), is_cancelled=lambda: True)
     assert compiler.dropped(choice(["h"])) is None
@@ -212,9 +212,9 @@ def test_a_process_that_keeps_much_memory_is_replaced(compiler, monkeypatch):
     answers = io.BytesIO()
     child_module._serve(io.BytesIO(b"".join(map(encode_message, messages))), answers)
     answers.seek(0)
-    assert read_message(answers, Verdict) == Verdict()  # ready
-    assert read_message(answers, Verdict).is_last
-    assert read_message(answers, Verdict) is None
+    assert read_message(answers, TrialVerdict) == TrialVerdict()  # ready
+    assert read_message(answers, TrialVerdict).is_last
+    assert read_message(answers, TrialVerdict) is None
 
 
 def test_a_process_gives_way_to_the_server(compiler):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn.functional import gelu, linear, silu
 
+from benchmarks.cpu_products import multiply, multiply_groups, rows
 from core.gguf.blocks import BLOCK_TYPES, BlockMatrix, BlockType
 from core.gguf.values import values_of
 from core.kernels.cpu.bindings import Kernels
@@ -20,9 +21,9 @@ from core.kernels.cpu.blocks import (
     quantise,
     write_values,
 )
-from core.kernels.cpu.layer import MAX_PARTS, Matrix
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Epilogue, PackedWeight
+from core.kernels.cpu.structures import MAX_PARTS, Matrix
 from tests.support.builds import BUILDS, build
 from tests.support.each import each
 from tests.support.gguf_blocks import random_matrix
@@ -75,8 +76,8 @@ def test_values_stay_as_they_are(library: Kernels, kind: BlockType) -> None:
     expected = values_of(matrix)
     weight = packed(library, matrix)
     ids = torch.tensor([[0, 74], [31, 33]])
-    assert torch.equal(weight.rows(torch.arange(75)), expected)
-    assert torch.equal(weight.rows(ids), expected[ids])
+    assert torch.equal(rows(weight, torch.arange(75)), expected)
+    assert torch.equal(rows(weight, ids), expected[ids])
     found = torch.empty(matrix.shape)
     write_values(library, format_of(kind), matrix.data, matrix.columns, found)
     assert torch.equal(found, expected)
@@ -92,7 +93,7 @@ def test_special_scales_stay_as_they_are(library: Kernels, kind: BlockType) -> N
     blocks = matrix.data.reshape(len(halves), -1, kind.nbytes)
     blocks[:, :, at : at + 2] = halves.view(np.uint8).reshape(-1, 1, 2)
     expected = values_of(matrix)
-    found = packed(library, matrix).rows(torch.arange(len(halves)))
+    found = rows(packed(library, matrix), torch.arange(len(halves)))
     assert torch.equal(found.nan_to_num(0.5), expected.nan_to_num(0.5))
 
 
@@ -107,8 +108,8 @@ def test_products_equal_those_of_the_values(library: Kernels, kind: BlockType) -
         for count in (1, 2, 3, 4, 5, 9, 70):
             x = torch.rand(count, num_columns, generator=generator) * 2 - 1
             sums = linear(rounded(x, kind), expected, bias.double()).float()
-            close(weight.multiply(x), sums)
-            close(weight.multiply(x, Epilogue.SILU), silu(sums))
+            close(multiply(weight, x), sums)
+            close(multiply(weight, x, Epilogue.SILU), silu(sums))
 
 
 @each("kind", TYPES)
@@ -116,9 +117,9 @@ def test_a_row_does_not_depend_on_its_batch(library: Kernels, kind: BlockType) -
     matrix = random_matrix(kind, 100, 1024)
     weight, x = packed(library, matrix), torch.randn(300, 1024)
     x[::3, 5:512:256] *= 100  # some runs of some rows have a value that is far from the others
-    alone = torch.cat([weight.multiply(row) for row in x.split(1)])
+    alone = torch.cat([multiply(weight, row) for row in x.split(1)])
     for count in (*range(2, 20), 33, 64, 67, 140, 300):
-        assert torch.equal(weight.multiply(x[:count]), alone[:count]), count
+        assert torch.equal(multiply(weight, x[:count]), alone[:count]), count
 
 
 @pytest.mark.skipif(" amx_int8" in CPU, reason="tiles of AMX have one scale for 256 columns")
@@ -133,7 +134,7 @@ def test_a_large_value_takes_no_precision_from_other_chunks(
     large[:, 5::256] = 16.0
     x[:, 5::256] = 0
     x[:, :32] = x[:, 256:288] = 0  # the chunks with the large values have nothing else
-    found = (weight.multiply(x + large) - linear(large.double(), values)).double()
+    found = (multiply(weight, x + large) - linear(large.double(), values)).double()
     error = (found - linear(x.double(), values)).std() / linear(x.double(), values).std()
     assert error < 0.015
 
@@ -148,7 +149,7 @@ def test_a_large_value_takes_no_precision_from_its_chunk(library: Kernels, kind:
     expected = linear(x.double(), values)
     large = torch.zeros(9, 640, dtype=torch.double)
     large[:, 5::256] = 200
-    error = (weight.multiply(x) - expected).std() / (expected - linear(large, values)).std()
+    error = (multiply(weight, x) - expected).std() / (expected - linear(large, values)).std()
     assert error < 0.015
 
 
@@ -169,9 +170,9 @@ def test_sums_of_groups_with_16_bits_and_more(library: Kernels, kind: BlockType)
     weight, expected = packed(library, matrix), values_of(matrix).double()
     x = torch.tensor([[float(k % 32 < n) for k in range(512)] for n in range(1, 33)])
     x = torch.cat([x, -x])
-    found = weight.multiply(x)
+    found = multiply(weight, x)
     close(found, linear(x.double(), expected).float(), 1e-5)
-    assert torch.equal(torch.cat([weight.multiply(row) for row in x.split(1)]), found)
+    assert torch.equal(torch.cat([multiply(weight, row) for row in x.split(1)]), found)
 
 
 @pytest.mark.skipif(" amx_int8" in CPU, reason="tiles of AMX have one scale for 256 columns")
@@ -182,13 +183,13 @@ def test_large_sums_of_chunks_below_a_large_value(library: Kernels, kind: BlockT
     weight, expected = packed(library, matrix), values_of(matrix).double()
     x = torch.ones(20, 512)
     x[:, 32:64], x[:, 5::256] = torch.randn(20, 32), torch.arange(2.0, 22).unsqueeze(1)
-    found = weight.multiply(x)
+    found = multiply(weight, x)
     close(found, linear(x.double(), expected).float(), 0.03)
     # no share helps a chunk of the largest values: the others keep theirs
     x[:], x[:, :32] = 65 / (127 * 4), 1.0  # 65 with two eighths of the scale
-    found = weight.multiply(x)
+    found = multiply(weight, x)
     close(found, linear(x.double(), expected).float(), 1e-3)
-    assert torch.equal(torch.cat([weight.multiply(row) for row in x.split(1)]), found)
+    assert torch.equal(torch.cat([multiply(weight, row) for row in x.split(1)]), found)
 
 
 @each("kind", TYPES)
@@ -206,7 +207,7 @@ def test_the_largest_sums_fit(library: Kernels, kind: BlockType) -> None:
         blocks[:, 2:4] = np.array([0x3C00], "<u2").view(np.uint8)
     weight, expected = packed(library, matrix), values_of(matrix).double()
     for x in (torch.ones(7, 512), -torch.ones(7, 512)):
-        close(weight.multiply(x), linear(x.double(), expected).float(), 1e-5)
+        close(multiply(weight, x), linear(x.double(), expected).float(), 1e-5)
 
 
 def test_gated_products(library: Kernels) -> None:
@@ -221,8 +222,8 @@ def test_gated_products(library: Kernels) -> None:
             linear(sharp, values_of(m).double()).float() + bias
             for m, bias in zip((gate, up), biases, strict=True)
         )
-        close(weight.multiply(x, Epilogue.SILU_GATE), silu(left) * right)
-        close(weight.multiply(x, Epilogue.GELU_TANH_GATE), gelu(left, approximate="tanh") * right)
+        close(multiply(weight, x, Epilogue.SILU_GATE), silu(left) * right)
+        close(multiply(weight, x, Epilogue.GELU_TANH_GATE), gelu(left, approximate="tanh") * right)
 
 
 @each("kind", [kind for kind in TYPES if kind.name in ("Q4_0", "Q4_K", "Q6_K")])
@@ -232,14 +233,14 @@ def test_groups_have_the_bits_of_their_matrices(library: Kernels, kind: BlockTyp
     fmt, ends, x = format_of(kind), torch.tensor(sizes).cumsum(0), torch.randn(26, columns)
     both = pack_block_groups(library, fmt, [gate.data, up.data], columns, len(sizes), is_gated=True)
     one = pack_block_groups(library, fmt, [down.data], columns, len(sizes))
-    found = both.multiply(x, ends, Epilogue.SILU_GATE), one.multiply(x, ends)
+    found = multiply_groups(both, x, ends, Epilogue.SILU_GATE), multiply_groups(one, x, ends)
     for i, size in enumerate(sizes):
         own = slice(int(ends[i]) - size, int(ends[i]))
         parts = [m.part(i * rows, (i + 1) * rows).data for m in (gate, up, down)]
         pair = pack_blocks(library, fmt, parts[:2], columns, [None] * 2, is_gated=True)
-        assert torch.equal(found[0][own], pair.multiply(x[own], Epilogue.SILU_GATE))
+        assert torch.equal(found[0][own], multiply(pair, x[own], Epilogue.SILU_GATE))
         alone = pack_blocks(library, fmt, parts[2:], columns, [None])
-        assert torch.equal(found[1][own], alone.multiply(x[own]))
+        assert torch.equal(found[1][own], multiply(alone, x[own]))
 
 
 def test_the_layer_kernel_gets_no_more_parts_than_it_has_room_for(library: Kernels) -> None:
@@ -258,9 +259,9 @@ def test_the_layer_kernel_gets_no_more_parts_than_it_has_room_for(library: Kerne
 def test_what_is_not_finite_stays_in_its_row(library: Kernels, code: int, num_rows: int) -> None:
     matrix = random_matrix(BLOCK_TYPES[code], 40, 512)
     weight, x = packed(library, matrix), torch.randn(num_rows, 512)
-    expected = weight.multiply(x)
+    expected = multiply(weight, x)
     x[2, 300], x[4, 7] = torch.nan, torch.inf
-    found = weight.multiply(x)
+    found = multiply(weight, x)
     assert found[[2, 4]].isnan().all()
     kept = [row for row in range(num_rows) if row not in (2, 4)]
     assert torch.equal(found[kept], expected[kept])

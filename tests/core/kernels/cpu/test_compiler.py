@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from core.kernels.cpu import building, compiler, layer, layouts, library
-from core.kernels.cpu.building import KernelsUnavailable, build
-from core.kernels.cpu.compiler import cache_directories, compiled_library
-from core.kernels.cpu.layouts import check_layouts
+from core.kernels.cpu import compiler, library, structures
+from core.kernels.cpu.compiler import KernelsUnavailable, build, cache_directories, compiled_library
+from core.kernels.cpu.library import check_layouts
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'
 SEEN = SOURCE.replace("int", '__attribute__((visibility("default"))) int')
@@ -172,11 +171,11 @@ def test_a_structure_that_differs_from_its_mirror_is_refused(monkeypatch) -> Non
     if not isinstance(found := library.kernels_or_reason(), library.Kernels):
         pytest.skip("no C++ compiler")
     check_layouts(found.layout)
-    fields = [*layer.LayerStep._fields_, ("more", ctypes.c_int64)]
+    fields = [*structures.LayerStep._fields_, ("more", ctypes.c_int64)]
     longer = type("LayerStep", (ctypes.Structure,), {"_fields_": fields})
-    known = layouts._MIRRORS
-    for name, mirror in (("LayerStep", longer), ("Other", layer.LayerStep)):
-        monkeypatch.setattr(layouts, "_MIRRORS", {**known, name: mirror})
+    known = library._MIRRORS
+    for name, mirror in (("LayerStep", longer), ("Other", structures.LayerStep)):
+        monkeypatch.setattr(library, "_MIRRORS", {**known, name: mirror})
         with pytest.raises(KernelsUnavailable, match=name):
             check_layouts(found.layout)
 
@@ -245,15 +244,15 @@ def test_the_common_header_is_read_once_for_all_sources(sources, tmp_path, monke
         messages.append(done.stderr)
         return done
 
-    monkeypatch.setattr(building.subprocess, "run", noted)
-    (sources / building.COMMON).write_text(
+    monkeypatch.setattr(compiler.subprocess, "run", noted)
+    (sources / compiler.COMMON).write_text(
         '#pragma once\n#pragma message("header is read")\n'
         '#define ROSE_EXPORT extern "C" __attribute__((visibility("default")))\n'
         "constexpr int ANSWER = 42;\n"
     )
     for name in ("answer", "other"):
         (sources / f"{name}.cpp").write_text(
-            f'#include "{building.COMMON}"\nROSE_EXPORT int {name}() {{ return ANSWER; }}\n'
+            f'#include "{compiler.COMMON}"\nROSE_EXPORT int {name}() {{ return ANSWER; }}\n'
         )
     library = ctypes.CDLL(str(compiled_library(tmp_path / "cache")))
     assert (library.answer(), library.other()) == (42, 42)
@@ -276,13 +275,13 @@ def test_a_precompiled_header_that_is_of_no_use_is_left_out(
     )
     script.chmod(0o755)
     monkeypatch.setattr(compiler, "find_compiler", lambda: str(script))
-    (sources / building.COMMON).write_text("constexpr int ANSWER = 43;\n")
+    (sources / compiler.COMMON).write_text("constexpr int ANSWER = 43;\n")
     (sources / "answer.cpp").write_text(SEEN.replace("42", "ANSWER"))
     assert ctypes.CDLL(str(compiled_library(tmp_path / "cache"))).answer() == 43
 
 
 def test_the_sources_that_take_longest_are_there() -> None:
-    assert {f"{name}.cpp" for name in building.LONGEST} <= {
+    assert {f"{name}.cpp" for name in compiler.LONGEST} <= {
         source.name for source in compiler.SOURCES.iterdir()
     }
 

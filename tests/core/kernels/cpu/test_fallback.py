@@ -13,7 +13,7 @@ import torch
 
 from core.assembly.accelerate import accelerate
 from core.hook.hook import AttentionHook
-from core.kernels.cpu import building, compiler, library
+from core.kernels.cpu import compiler, library
 from core.load.loaded_model import LoadedModel
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 
@@ -77,7 +77,7 @@ def test_a_compiler_that_fails(script, reason, machine, monkeypatch, caplog):
 
 
 def test_a_compiler_that_hangs(machine, monkeypatch, caplog):
-    monkeypatch.setattr(building, "TIMEOUT", 0.05)
+    monkeypatch.setattr(compiler, "TIMEOUT", 0.05)
     make_compiler(machine, monkeypatch, "while :; do :; done")
     assert "c++ took more than" in warning(caplog)
 

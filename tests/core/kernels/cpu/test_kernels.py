@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.nn.functional import gelu, layer_norm, linear, relu, rms_norm, silu
+from torch.nn.functional import gelu, linear, relu, silu
 
+from benchmarks.cpu_products import (
+    activation_levels,
+    multiply,
+    rotated,
+    rounds_activations,
+    rows,
+)
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import (
@@ -49,7 +56,7 @@ largest integer."""
 
 
 def tolerance_of(library: Kernels, fmt: Format) -> float:
-    return ROUNDING.get(library.activation_levels(fmt)[0], 1e-4)
+    return ROUNDING.get(activation_levels(library, fmt)[0], 1e-4)
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 2e-5) -> None:
@@ -61,22 +68,22 @@ def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 2e-5)
 
 def rotation_of(num_columns: int, library: Kernels, fmt: Format) -> torch.Tensor:
     """What rows are multiplied by before they are rounded; its inverse is its transpose."""
-    return library.rotated(fmt, torch.eye(num_columns))
+    return rotated(library, fmt, torch.eye(num_columns))
 
 
 def rounded(x: torch.Tensor, library: Kernels, fmt: Format) -> torch.Tensor:
     """``x`` as the kernel multiplies it with weights of this format."""
-    levels, columns = library.activation_levels(fmt)
+    levels, columns = activation_levels(library, fmt)
     if levels:
         size = x.shape[-1]
-        runs = library.rotated(fmt, x.view(-1, size)).split(columns, dim=-1)
+        runs = rotated(library, fmt, x.view(-1, size)).split(columns, dim=-1)
         highest = [run.abs().amax(-1, keepdim=True) for run in runs]
         sharp = [
             (run.double() * (levels / most).double()).round().float() * (most / levels)
             for run, most in zip(runs, highest, strict=True)
         ]
         return (torch.cat(sharp, -1) @ rotation_of(size, library, fmt).T).view(x.shape)
-    return x.bfloat16().float() if library.rounds_activations(fmt) else x
+    return x.bfloat16().float() if rounds_activations(library, fmt) else x
 
 
 def stored(weight: torch.Tensor, library: Kernels, fmt: Format) -> torch.Tensor:
@@ -89,9 +96,9 @@ def stored(weight: torch.Tensor, library: Kernels, fmt: Format) -> torch.Tensor:
         case Format.FLOAT16:
             return weight.half().float()
         case Format.INT8:
-            rotated = library.rotated(fmt, weight)
-            scale = rotated.abs().amax(1, keepdim=True) / 127
-            codes = (rotated / scale).round()
+            turned = rotated(library, fmt, weight)
+            scale = turned.abs().amax(1, keepdim=True) / 127
+            codes = (turned / scale).round()
             return codes * scale @ rotation_of(weight.shape[1], library, fmt).T
 
 
@@ -111,7 +118,7 @@ def test_products_equal_torch(
     for num_rows in (*range(1, 15), 31, 64):  # every split of rows into tiles
         x = torch.randn(num_rows, shape[1], generator=generator)
         expected = ACTIVATIONS[epilogue](linear(rounded(x, library, fmt), sharp, bias))
-        close(packed.multiply(x, epilogue), expected, tolerance_of(library, fmt))
+        close(multiply(packed, x, epilogue), expected, tolerance_of(library, fmt))
 
 
 @each("fmt", Format)
@@ -123,9 +130,9 @@ def test_stacked_matrices_are_one(library: Kernels, fmt: Format) -> None:
     x = torch.randn(1, 2, 40)
     expected = linear(rounded(x, library, fmt), whole)
     expected[..., 70:73] += bias
-    close(packed.multiply(x), expected, tolerance_of(library, fmt))
+    close(multiply(packed, x), expected, tolerance_of(library, fmt))
     ids = torch.tensor([[0, 69, 70], [72, 73, 105]])
-    torch.testing.assert_close(packed.rows(ids), whole[ids], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(rows(packed, ids), whole[ids], rtol=1e-6, atol=1e-6)
 
 
 @each("fmt", Format)
@@ -155,15 +162,15 @@ def test_large_results_have_the_bits_of_small_ones(fmt: Format) -> None:
     assert library is not None
     packed = pack(library, [torch.randn(4096, 64)], [None], fmt)
     x = torch.randn(300, 64)
-    alone = torch.cat([packed.multiply(rows) for rows in x.split(7)])
-    assert all(torch.equal(packed.multiply(x), alone) for _ in range(3))
+    alone = torch.cat([multiply(packed, part) for part in x.split(7)])
+    assert all(torch.equal(multiply(packed, x), alone) for _ in range(3))
 
 
 def test_a_large_matrix(library: Kernels) -> None:
     weight = torch.randn(70_000, 256)
     packed = pack(library, [weight.bfloat16()], [None], Format.BFLOAT16)
     x = torch.randn(3, 256).bfloat16().float()
-    close(packed.multiply(x), linear(x, stored(weight, library, Format.BFLOAT16)))
+    close(multiply(packed, x), linear(x, stored(weight, library, Format.BFLOAT16)))
 
 
 @pytest.mark.parametrize("epilogue", GATES, ids=str)
@@ -179,16 +186,16 @@ def test_gated_epilogues_equal_torch(library: Kernels, fmt: Format, epilogue: Ep
             halves = zip((gate, up), biases, strict=True)
             left, right = (linear(sharp, stored(half, library, fmt), b) for half, b in halves)
             expected = GATES[epilogue](left) * right
-            close(packed.multiply(x, epilogue), expected, tolerance_of(library, fmt))
+            close(multiply(packed, x, epilogue), expected, tolerance_of(library, fmt))
 
 
 @each("fmt", Format)
 def test_a_row_does_not_depend_on_its_batch(library: Kernels, fmt: Format) -> None:
     packed = pack(library, [torch.randn(300, 203)], [torch.randn(300)], fmt)
     x = torch.randn(40, 203)
-    alone = torch.cat([packed.multiply(row, Epilogue.SILU) for row in x.split(1)])
+    alone = torch.cat([multiply(packed, row, Epilogue.SILU) for row in x.split(1)])
     for num_rows in (*range(2, 15), 31, 40):
-        close(packed.multiply(x[:num_rows], Epilogue.SILU), alone[:num_rows], 0)
+        close(multiply(packed, x[:num_rows], Epilogue.SILU), alone[:num_rows], 0)
 
 
 @each("fmt", Format)
@@ -196,11 +203,11 @@ def test_rows_of_a_large_product_have_the_bits_of_each_alone(library: Kernels, f
     """More rows and columns than the caches hold at a time."""
     weight, x = torch.randn(70, 2600), torch.randn(450, 2600)
     packed = pack(library, [weight], [None], fmt)
-    y = packed.multiply(x)
+    y = multiply(packed, x)
     expected = linear(rounded(x, library, fmt), stored(weight, library, fmt))
     close(y, expected, tolerance_of(library, fmt))
     for row in (0, 15, 16, 31, 200, 287, 448, 449):
-        close(y[row : row + 1], packed.multiply(x[row : row + 1]), 0)
+        close(y[row : row + 1], multiply(packed, x[row : row + 1]), 0)
 
 
 def test_matrices_of_other_shapes_are_not_interleaved(library: Kernels) -> None:
@@ -211,8 +218,8 @@ def test_matrices_of_other_shapes_are_not_interleaved(library: Kernels) -> None:
 def test_out_is_written_in_place(library: Kernels) -> None:
     packed = pack(library, [torch.randn(20, 8)], [None], Format.FLOAT32)
     x, out = torch.randn(4, 8), torch.full((4, 20), torch.nan)
-    assert packed.multiply(x, out=out) is out
-    close(out, packed.multiply(x), 0)
+    assert multiply(packed, x, out=out) is out
+    close(out, multiply(packed, x), 0)
 
 
 @each("size", [3000, 5, 16, 96, 640])
@@ -225,7 +232,7 @@ def test_int8_sums_do_not_overflow(library: Kernels, size: int) -> None:
     x[1] = 0
     expected = torch.zeros(2, 3)
     expected[0] = -14 * size
-    close(packed.multiply(x @ back), expected, 1e-5)
+    close(multiply(packed, x @ back), expected, 1e-5)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -254,38 +261,13 @@ def test_a_large_value_does_not_spoil_the_other_columns(library: Kernels) -> Non
     packed = pack(library, [weight], [None], Format.INT8)
     x = torch.randn(4, 256)
     x[:, 7] = 1000
-    error = packed.multiply(x) - linear(x, packed.rows(torch.arange(64)))
+    error = multiply(packed, x) - linear(x, rows(packed, torch.arange(64)))
     assert error.std() < 5
 
 
 def test_an_empty_input_gives_an_empty_result(library: Kernels) -> None:
     packed = pack(library, [torch.randn(20, 8)], [None], Format.FLOAT32)
-    assert packed.multiply(torch.empty(0, 8)).shape == (0, 20)
-
-
-@each("n", [1, 8, 33, 768])
-def test_norms_equal_torch(library: Kernels, n: int) -> None:
-    x, weight, bias = torch.randn(2, 5, n) + 3, torch.randn(n), torch.randn(n)
-    actual = library.norm(x, weight, bias, eps=1e-5, center=True)
-    torch.testing.assert_close(actual, layer_norm(x, (n,), weight, bias), rtol=1e-4, atol=1e-5)
-    actual = library.norm(x, weight, None, eps=1e-6, center=False)
-    torch.testing.assert_close(actual, rms_norm(x, (n,), weight, 1e-6), rtol=1e-4, atol=1e-5)
-
-
-def test_norms_accept_columns_of_a_matrix(library: Kernels) -> None:
-    joint = torch.randn(1, 6, 100)
-    heads = joint[..., 20:68].view(1, 6, 3, 16)
-    weight = torch.randn(16)
-    actual = library.norm(heads, weight, None, eps=1e-6, center=False)
-    torch.testing.assert_close(actual, rms_norm(heads, (16,), weight, 1e-6), rtol=1e-4, atol=1e-5)
-
-
-def test_rotary_equals_the_formula(library: Kernels) -> None:
-    x = torch.randn(5, 3, 16).transpose(0, 1)[None]  # [1, heads, tokens, dim], as models pass it
-    cos, sin = torch.randn(1, 5, 16), torch.randn(1, 5, 16)
-    turned = torch.cat([-x[..., 8:], x[..., :8]], dim=-1)
-    expected = x * cos[:, None] + turned * sin[:, None]
-    torch.testing.assert_close(library.rotary(x, cos, sin), expected)
+    assert multiply(packed, torch.empty(0, 8)).shape == (0, 20)
 
 
 @each("fmt", Format)
@@ -297,7 +279,7 @@ def test_nan_and_infinity_stay_in_their_row(
     packed = pack(library, [torch.randn(20, 33)], [None], fmt)
     x = torch.randn(3, 33)
     x[1, column] = value
-    y = packed.multiply(x)
+    y = multiply(packed, x)
     assert not y[1].isfinite().any()
     assert y[[0, 2]].isfinite().all()
 

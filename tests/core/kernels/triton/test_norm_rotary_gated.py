@@ -9,7 +9,7 @@ from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
 from core.kernels.triton.gated import gated
-from core.kernels.triton.head_norm import HeadNorm
+from core.kernels.triton.head_norm import QueryKeyNorm
 from core.kernels.triton.norm import rms_norm
 from core.kernels.triton.rotary import rotate_
 from core.kernels.triton.types import IS_INTERPRETED
@@ -118,7 +118,7 @@ def test_rotary_after_the_norm_of_each_head(
         for states, weight in zip((query, key), weights, strict=True)
     ]
     rotate_(*expected, cos, sin)
-    rotate_(query, key, cos, sin, HeadNorm(*weights, 1e-6, offset))
+    rotate_(query, key, cos, sin, QueryKeyNorm(*weights, 1e-6, offset))
     assert_close(query, expected[0])
     assert_close(key, expected[1])
 

@@ -5,9 +5,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from core.fusion.cuda.quantised import FORMATS, QuantisedWeight, quantise
-from core.kernels.triton.quantised_linear import quantised_linear
-from core.kernels.triton.quantised_tiles import MAX_ROWS, choose_tiles, num_tiles
+from core.fusion.quantised import FORMATS, QuantisedWeight, quantise
+from core.kernels.triton.quantised_linear import MAX_ROWS, choose_tiles, num_tiles, quantised_linear
 from core.kernels.triton.types import IS_INTERPRETED
 
 DEVICES = [

@@ -12,9 +12,8 @@ from core.batch.logits import Logits
 from core.batch.model_input import build_model_input
 from core.hook.hook import AttentionHook
 from core.kv.storage import KVStorage
-from core.run.forward import EagerForward
+from core.run.forward import EagerForward, LastTokens
 from core.run.graphs.forward import GraphedForward, with_graphs
-from core.run.last_tokens import LastTokens
 from core.sampling.greedy import greedy_tokens
 from tests.support.builders import make_sequence
 from tests.support.checkpoints import tiny_model

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from core.sampling.processors.per_request import PerRequest
+from core.sampling.processors.protocol import PerRequest
 
 
 def test_a_value_is_made_once_while_its_source_is_in_the_batch():

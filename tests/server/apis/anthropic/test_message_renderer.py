@@ -14,7 +14,7 @@ from core.contract.errors import (
     InvalidRequest,
     Unavailable,
 )
-from core.contract.messages import TokenLogprob
+from core.contract.messages import SampledLogprob
 from core.contract.params import Thinking
 from schemas.tools import FunctionDefinition
 from server.apis.anthropic.renderer import MessageRenderer
@@ -272,5 +272,5 @@ def test_keep_alive_is_a_ping(make):
 
 
 def test_the_weight_is_that_of_the_output(make):
-    entry = TokenLogprob(1, -0.5)
+    entry = SampledLogprob(1, -0.5)
     assert make().weight(0, out(text="x" * 80, logprobs=(entry,))) == 12

@@ -9,7 +9,7 @@ import pytest
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import After, ToolSpec, json_object, tool_calls, tool_calls_in_text
 from core.contract.params import Thinking
-from core.text.output import OutputText
+from core.text.output import OutputAssembler
 from schemas.chat import ChatCompletionRequest
 from server.apis.openai.chat import translate_chat
 from server.generation.model import ServedModel
@@ -79,7 +79,7 @@ class Model:
     def message(self, text, **fields):
         """The content, reasoning and names of called functions of an answer with this text."""
         job = self.translate(**fields)
-        output = OutputText(self.tokenizer.detokenizer(()), thinking=job.params.thinking)
+        output = OutputAssembler(self.tokenizer.detokenizer(()), thinking=job.params.thinking)
         for token_id in self.tokenizer.encode(text, add_special_tokens=False):
             output.feed(token_id)
         output.finish()

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from core.contract.messages import TokenLogprob
+from core.contract.messages import SampledLogprob
 from server.apis.openai.chat import ChatRenderer
 from server.rendering.base import ChatOptions
 from tests.support.each import each
@@ -122,7 +122,7 @@ def test_an_error_is_an_event_and_the_end_marker(make, asked):
 
 
 def test_prompt_logprobs_and_tokens_as_ids(make, asked, generate, whole_of):
-    prompt = [TokenLogprob(1, None), TokenLogprob(2, -4.0, ((7, -0.5), (8, -1.0)))]
+    prompt = [SampledLogprob(1, None), SampledLogprob(2, -4.0, ((7, -0.5), (8, -1.0)))]
     renderer = make(asked(), num_top=1, num_prompt_top=1, tokens_as_ids=True)
     whole = msgspec.json.decode(renderer.whole([whole_of(generate(prompt=prompt))]))
     first, second = whole["prompt_logprobs"]

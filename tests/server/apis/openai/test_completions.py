@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from core.contract.messages import TokenLogprob
+from core.contract.messages import SampledLogprob
 from server.apis.openai.completions import CompletionRenderer
 from tests.support.each import each
 from tests.support.engines import last, out
@@ -23,8 +23,8 @@ def scored(tokenizer):
     def scored(text):
         ids = tokenizer.encode(text, add_special_tokens=False)
         first, *others = ids
-        scores = [TokenLogprob(i, -2.0, ((3, -0.1), (4, -0.2))) for i in others]
-        return ids, [TokenLogprob(first, None), *scores]
+        scores = [SampledLogprob(i, -2.0, ((3, -0.1), (4, -0.2))) for i in others]
+        return ids, [SampledLogprob(first, None), *scores]
 
     return scored
 
@@ -142,7 +142,7 @@ def test_offsets_count_code_points_from_the_start_of_the_text(
 
 def test_hidden_prompt_tokens_do_not_move_offsets(make, asked, tokenizer):
     ids = [tokenizer.eos_token_id, *tokenizer.encode("fox", add_special_tokens=False)]
-    scores = [TokenLogprob(ids[0], None), *(TokenLogprob(i, -1.0) for i in ids[1:])]
+    scores = [SampledLogprob(ids[0], None), *(SampledLogprob(i, -1.0) for i in ids[1:])]
     renderer = make(asked([ids]), num_top=0, echoes=["fox"])
     [choice] = msgspec.json.decode(renderer.whole([last("id-0", prompt_logprobs=tuple(scores))]))[
         "choices"
@@ -152,7 +152,7 @@ def test_hidden_prompt_tokens_do_not_move_offsets(make, asked, tokenizer):
 
 def test_best_of_returns_the_candidates_with_the_best_mean(make, asked):
     def candidate(i, *values):
-        entries = tuple(TokenLogprob(5, value) for value in values)
+        entries = tuple(SampledLogprob(5, value) for value in values)
         return last(f"id-{i}", str(i), logprobs=entries, num_output_tokens=9, num_prompt_tokens=3)
 
     renderer = make(asked(((1, 2, 3), (4, 5, 6)), n=3), n=2, candidates=3)
@@ -173,7 +173,7 @@ def test_best_of_returns_the_candidates_with_the_best_mean(make, asked):
 
 
 def test_without_best_of_the_order_is_as_generated(make, asked):
-    outputs = [last(f"id-{i}", str(i), logprobs=(TokenLogprob(5, -9.0 + i),)) for i in range(3)]
+    outputs = [last(f"id-{i}", str(i), logprobs=(SampledLogprob(5, -9.0 + i),)) for i in range(3)]
     whole = msgspec.json.decode(make(asked(n=3), n=3).whole(outputs))
     assert [choice["text"] for choice in whole["choices"]] == ["0", "1", "2"]
 

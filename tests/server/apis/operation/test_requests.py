@@ -7,7 +7,7 @@ import threading
 import anyio
 import pytest
 
-from core.contract.messages import CacheMiss, Work
+from core.contract.messages import PrefixMiss, Work
 from server.apis.openai import routes as chat
 from server.bridge.bridge import BridgeState
 from server.http.errors import CUT_KEY
@@ -162,7 +162,7 @@ async def test_an_answer_has_all_its_time(start_app, engine, clock, fields):
         await engine.admit(num_choices)
         start = clock()
         clock.now += 8
-        work = work_at(start, num_steps=3, num_rows=6, max_rows=2, miss=CacheMiss("last_block", 4))
+        work = work_at(start, num_steps=3, num_rows=6, max_rows=2, miss=PrefixMiss("last_block", 4))
         await engine.say(
             *(
                 last(request.request_id, "Hi", num_output_tokens=2, work=work)

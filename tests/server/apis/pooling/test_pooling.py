@@ -8,7 +8,7 @@ import torch
 from ollama import EmbedResponse
 from openai.types import CreateEmbeddingResponse
 
-from core.text import pairs
+from core.text import special_text
 from tests.support.asgi import ask
 from tests.support.pooling_models import (
     CONTEXT,
@@ -222,13 +222,13 @@ async def test_texts_without_tokens_are_refused_by_name(serve):
 
 
 async def test_a_query_is_tokenized_once_and_no_longer_than_needed(scorer, monkeypatch):
-    sizes, encode = [], pairs._encoded
+    sizes, encode = [], special_text._encoded
 
     def noting(backend, given, **options):
         sizes.append(len(given))
         return encode(backend, given, **options)
 
-    monkeypatch.setattr(pairs, "_encoded", noting)
+    monkeypatch.setattr(special_text, "_encoded", noting)
     body = {"query": "a " * 15_000, "documents": ["b"] * 200, "truncate_prompt_tokens": -1}
     answer = await ask(scorer, "POST", RERANK, body)
     assert answer.status == 200

@@ -8,7 +8,7 @@ import pytest
 
 from core.contract.errors import InvalidRequest, RequestCancelled
 from core.contract.info import PoolingInfo
-from core.text import pairs
+from core.text import special_text
 from core.text.tokenizer import Tokenizer
 from schemas.embeddings import InputUsage
 from schemas.limits import MAX_PROMPTS
@@ -26,13 +26,13 @@ def test_a_client_that_has_left_ends_the_work_between_two_documents(monkeypatch,
     tokenizer = Tokenizer(bert_tokenizer())
     model = dataclasses.replace(served, info=info, tokenizer=tokenizer)
     tokenizer.first_of_pairs("a").with_second("b")
-    encoded, encode = [], pairs._encoded
+    encoded, encode = [], special_text._encoded
 
     def noting(backend, given, **options):
         encoded.append(given)
         return encode(backend, given, **options)
 
-    monkeypatch.setattr(pairs, "_encoded", noting)
+    monkeypatch.setattr(special_text, "_encoded", noting)
     request = RerankRequest(query="query", documents=[f"document {i}" for i in range(9)])
     leave(lambda: "document 1" in encoded)
     with pytest.raises(RequestCancelled):

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from core.contract.messages import TokenLogprob
+from core.contract.messages import SampledLogprob
 from server.generation.answer import HEAVY
 from server.rendering.sse import COMMENT
 from tests.support.each import each
@@ -200,7 +200,7 @@ def test_a_function_of_a_namespace_has_its_own_name(make, generate):
 
 def with_end_token(output):
     """The last output, with an end token besides its own."""
-    end = TokenLogprob(2, -0.1, (), 5)
+    end = SampledLogprob(2, -0.1, (), 5)
     return msgspec.structs.replace(output, logprobs=(*output.logprobs, end))
 
 

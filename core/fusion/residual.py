@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from core.fusion.patterns import LLAMA_LAYER, dense, layer_names, matrix_of
+from core.fusion.patterns import LLAMA_LAYER, matrix_of
 from core.fusion.proof import NUM_ROWS, Proof, left_out, output_of, plain_attention
 from core.fusion.visitor import AttentionSite, Place
 from core.hook.interface import routed
@@ -91,10 +91,10 @@ class ResidualCandidate:
 def residual_pattern(hidden_size: int, site: AttentionSite) -> Iterator[ResidualCandidate]:
     """A candidate for a layer whose last projections are plain and have no bias."""
     layer: Any = site.layer
-    if layer_names(layer) != LLAMA_LAYER:
+    if {name for name, _ in layer.named_children()} != LLAMA_LAYER:
         return
     attention = matrix_of(getattr(layer.self_attn, "o_proj", None))
     mlp = matrix_of(getattr(layer.mlp, "down_proj", None))
     if attention is None or mlp is None or attention[1] is not None or mlp[1] is not None:
         return
-    yield ResidualCandidate(site, dense(attention[0]), dense(mlp[0]), hidden_size)
+    yield ResidualCandidate(site, attention[0], mlp[0], hidden_size)

@@ -1,4 +1,4 @@
-"""The norms of each head's query and key as a part of RoPE."""
+"""RMSNorm as one operation; the norms of each head's query and key as a part of RoPE."""
 
 from __future__ import annotations
 
@@ -8,15 +8,43 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from core.fusion.cuda.norm import FusedRMSNorm
-from core.fusion.cuda.ops import TritonOps
-from core.fusion.cuda.rotary import fused_rotation
-from core.fusion.patterns import HEAD_NORMS
+from core.fusion.ops import TritonOps
+from core.fusion.patterns import HEAD_NORMS, NORM_OFFSETS, rms_norm
 from core.fusion.proof import NUM_ROWS, Proof, left_out, output_of
-from core.fusion.rotary import applies_rope, install_rotation, original_rotation
-from core.fusion.visitor import AttentionSite, Place
+from core.fusion.rotary import applies_rope, fused_rotation, install_rotation, original_rotation
+from core.fusion.visitor import AttentionSite, Place, Replacement
 from core.hook.interface import routed
-from core.kernels.triton.head_norm import HeadNorm
+from core.kernels.triton.head_norm import QueryKeyNorm
+
+
+class FusedRMSNorm(nn.Module):
+    """RMSNorm over the last dimension in one operation."""
+
+    def __init__(self, weight: torch.Tensor, eps: float, offset: float, ops: TritonOps) -> None:
+        super().__init__()
+        self._weight = weight
+        self._eps = eps
+        self._offset = offset
+        self._ops = ops
+
+    @property
+    def weight_eps_offset(self) -> tuple[torch.Tensor, float, float]:
+        """Weight, epsilon, and what is added to the weight."""
+        return self._weight, self._eps, self._offset
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise ``[..., size]``."""
+        return self._ops.rms_norm(x, self._weight, self._eps, self._offset)
+
+
+def norm_pattern(ops: TritonOps, place: Place) -> Iterator[Replacement]:
+    """An RMSNorm, with each offset that its weight may have."""
+    found = rms_norm(place.module)
+    if found is not None:
+        weight, eps = found
+        for offset in NORM_OFFSETS:
+            fused = FusedRMSNorm(weight, eps, offset, ops)
+            yield Replacement({"norm": 1}, [place], [fused], len(weight), is_product=False)
 
 
 class HeadNormCandidate:
@@ -25,7 +53,7 @@ class HeadNormCandidate:
     counts: ClassVar[Mapping[str, int]] = {"head norm": 1}
 
     def __init__(
-        self, site: AttentionSite, norm: HeadNorm, ops: TritonOps, hidden_size: int
+        self, site: AttentionSite, norm: QueryKeyNorm, ops: TritonOps, hidden_size: int
     ) -> None:
         attention = site.attention
         self._attention: Any = attention
@@ -68,14 +96,14 @@ def head_norm_pattern(
         yield HeadNormCandidate(site, norm, ops, hidden_size)
 
 
-def _head_norm(query_norm: object, key_norm: object, head_dim: int) -> HeadNorm | None:
+def _head_norm(query_norm: object, key_norm: object, head_dim: int) -> QueryKeyNorm | None:
     if not isinstance(query_norm, FusedRMSNorm) or not isinstance(key_norm, FusedRMSNorm):
         return None
     query_weight, *query_numbers = query_norm.weight_eps_offset
     key_weight, *key_numbers = key_norm.weight_eps_offset
     if not len(query_weight) == len(key_weight) == head_dim or query_numbers != key_numbers:
         return None
-    return HeadNorm(query_weight, key_weight, *query_numbers)
+    return QueryKeyNorm(query_weight, key_weight, *query_numbers)
 
 
 def _query_and_key(

@@ -1,13 +1,12 @@
-"""Grouped products, and what surrounds them, against torch."""
+"""Grouped products have the bits of each group's."""
 
 import pytest
 import torch
 
+from benchmarks.cpu_products import multiply, multiply_groups
 from core.kernels.cpu.bindings import Kernels
-from core.kernels.cpu.experts import assign
-from core.kernels.cpu.grouped import pack_groups
 from core.kernels.cpu.library import kernels
-from core.kernels.cpu.linear import Epilogue, Format, interleave, pack
+from core.kernels.cpu.linear import Epilogue, Format, interleave, pack, pack_groups
 from tests.support.builds import BUILDS, build
 from tests.support.each import each
 
@@ -30,7 +29,7 @@ def packed(library: Kernels, weights: torch.Tensor, bias: torch.Tensor | None, f
 def one_by_one(x: torch.Tensor, each: list, epilogue: Epilogue):
     starts = [0, *ENDS.tolist()]
     parts = [
-        one.multiply(x[start:end], epilogue)
+        multiply(one, x[start:end], epilogue)
         for one, start, end in zip(each, starts, ENDS.tolist(), strict=False)
     ]
     return torch.cat(parts)
@@ -50,7 +49,7 @@ def test_a_grouped_product_is_that_of_each_group(library, fmt: Format, has_bias:
             for i in range(NUM_GROUPS)
         ]
         expected = one_by_one(x, each, Epilogue.SILU)
-        actual = weight.multiply(x, ENDS, Epilogue.SILU)
+        actual = multiply_groups(weight, x, ENDS, Epilogue.SILU)
         assert actual.shape == (50, rows)
         assert torch.equal(actual[: len(expected)], expected)
 
@@ -64,30 +63,11 @@ def test_a_gated_grouped_product(library: Kernels, fmt: Format) -> None:
     weight = pack_groups(library, both, None, fmt, (NUM_GROUPS, 128, 48))
     each = [pack(library, one, [None], fmt) for one in both]
     expected = one_by_one(x, each, Epilogue.SILU_GATE)
-    assert torch.equal(weight.multiply(x, ENDS, Epilogue.SILU_GATE), expected)
+    assert torch.equal(multiply_groups(weight, x, ENDS, Epilogue.SILU_GATE), expected)
 
 
 def test_a_product_without_rows(library: Kernels) -> None:
     weight = packed(library, torch.randn(NUM_GROUPS, 8, 4), None, Format.FLOAT32)
     ends = torch.zeros(NUM_GROUPS, dtype=torch.int64)
-    assert weight.multiply(torch.empty(0, 4), ends).shape == (0, 8)
-    assert weight.multiply(torch.randn(3, 4), ends).shape == (3, 8)  # all undefined
-
-
-def test_tokens_are_sorted_by_expert(library: Kernels) -> None:
-    chosen = torch.tensor([[3, 1], [0, 3], [4, -1], [1, 3]])
-    found = assign(library, chosen, 4)
-    assert found.ends.tolist() == [1, 3, 3, 6]
-    assert found.sources.tolist() == [1, 0, 3, 0, 1, 3, 0, 0]
-    assert found.places.tolist() == [[3, 1], [0, 4], [-1, -1], [2, 5]]
-
-
-@each("n", [5, 64, 70])
-def test_experts_are_added_up(library: Kernels, n: int) -> None:
-    torch.manual_seed(0)
-    chosen = torch.stack([torch.randperm(7)[:3] for _ in range(300)])
-    found = assign(library, chosen, 6)  # expert 6 is left out
-    rows, weights = torch.randn(900, n), torch.randn(300, 3)
-    kept = (found.places >= 0).float()
-    expected = (rows[found.places] * (weights * kept)[..., None]).sum(1)
-    torch.testing.assert_close(found.sum(rows, weights), expected)
+    assert multiply_groups(weight, torch.empty(0, 4), ends).shape == (0, 8)
+    assert multiply_groups(weight, torch.randn(3, 4), ends).shape == (3, 8)  # all undefined

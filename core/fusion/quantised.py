@@ -11,10 +11,8 @@ import functools
 import torch
 
 from core.contract.config import Quantization
-from core.fusion.cuda.linear import DenseWeight, stacked_bias
-from core.fusion.joint import Stack
-from core.fusion.patterns import dense
-from core.weights.roles import Matrix
+from core.fusion.linear import DenseWeight, Stack, stacked_bias
+from core.fusion.patterns import Matrix
 
 FORMATS = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 """The type of stored weights, by the name of the quantisation."""
@@ -30,10 +28,10 @@ class QuantisedWeight:
 
     def __init__(self, matrices: list[Matrix], dtype: torch.dtype) -> None:
         """Quantise copies of the matrices. Raises ModuleNotFoundError without Triton."""
-        from core.kernels.triton import quantised_linear, quantised_tiles  # noqa: PLC0415
+        from core.kernels.triton import quantised_linear  # noqa: PLC0415 - needs Triton
 
         self._linear = quantised_linear.quantised_linear
-        weights = [dense(weight) for weight, _ in matrices]
+        weights = [weight for weight, _ in matrices]
         num_outputs, size = sum(map(len, weights)), weights[0].shape[1]
         device = weights[0].device
         self._weight = torch.empty((num_outputs, size), dtype=dtype, device=device)
@@ -45,7 +43,7 @@ class QuantisedWeight:
                 self._weight[rows], self._scale[rows] = quantise(piece, dtype)
                 start = rows.stop
         self._bias = stacked_bias(matrices)
-        num_tiles = quantised_tiles.num_tiles(num_outputs)
+        num_tiles = quantised_linear.num_tiles(num_outputs)
         self._arrived = torch.zeros(num_tiles, dtype=torch.int32, device=device)
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:

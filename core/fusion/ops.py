@@ -6,7 +6,7 @@ import torch
 
 from core.contract.errors import ModelLoadError
 from core.fusion.patterns import Activation
-from core.kernels.triton.head_norm import HeadNorm
+from core.kernels.triton.head_norm import QueryKeyNorm
 
 
 class TritonOps:
@@ -36,7 +36,7 @@ class TritonOps:
         key: torch.Tensor,
         cos: torch.Tensor,
         sin: torch.Tensor,
-        norm: HeadNorm | None = None,
+        norm: QueryKeyNorm | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Apply RoPE to ``[num_tokens, heads, dim]`` by ``[num_tokens, dim]``, in place.
 

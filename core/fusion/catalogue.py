@@ -14,15 +14,13 @@ from typing import Any
 import torch
 
 from core.contract.config import Quantization
-from core.fusion.cuda.head_norm import head_norm_pattern
-from core.fusion.cuda.linear import linear_pattern, qkv_pattern
-from core.fusion.cuda.mlp import activation_pattern, mlp_pattern
-from core.fusion.cuda.norm import norm_pattern
-from core.fusion.cuda.ops import TritonOps
-from core.fusion.cuda.quantised import stack_for
-from core.fusion.cuda.residual import residual_pattern
-from core.fusion.cuda.rotary import rotary_pattern
+from core.fusion.linear import activation_pattern, linear_pattern, mlp_pattern, qkv_pattern
+from core.fusion.norm import head_norm_pattern, norm_pattern
+from core.fusion.ops import TritonOps
 from core.fusion.proof import cuda_proof
+from core.fusion.quantised import stack_for
+from core.fusion.residual import residual_pattern
+from core.fusion.rotary import rotary_pattern
 from core.fusion.visitor import Attention, Visitor
 
 

@@ -1,1 +1,0 @@
-"""Fused modules and their catalogue for CUDA, over Triton kernels."""
