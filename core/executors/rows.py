@@ -8,14 +8,20 @@ import numpy as np
 import torch
 
 from core.gguf.blocks import BlockMatrix
-from core.models.spec import Rope
+from core.models.spec import Rope, Undescribed
 from core.weights.roles import Group, Weight
 
 
 def split(parts: Sequence[Weight], sizes: Sequence[int]) -> list[Weight]:
-    """The same rows in matrices of these sizes, without a copy."""
-    if [len(part) for part in parts] == list(sizes):
+    """The same rows in matrices of these sizes, without a copy.
+
+    Raises Undescribed for several matrices of other sizes.
+    """
+    found = [len(part) for part in parts]
+    if found == list(sizes):
         return list(parts)
+    if len(parts) > 1:
+        raise Undescribed(f"matrices have {found} rows, not {list(sizes)}")
     [part] = parts
     ends = np.cumsum(sizes).tolist()
     starts = [end - size for end, size in zip(ends, sizes, strict=True)]
@@ -25,8 +31,15 @@ def split(parts: Sequence[Weight], sizes: Sequence[int]) -> list[Weight]:
 
 
 def split_groups(parts: Sequence[Group], count: int, size: int) -> list[Group]:
-    """Gates and ups of all experts, ``size`` rows of each expert in both."""
+    """Gates and ups of all experts, ``size`` rows of each expert in both.
+
+    Raises Undescribed for gates of another size.
+    """
     if len(parts) == 2:
+        gate = parts[0]
+        found = len(gate) // count if isinstance(gate, BlockMatrix) else len(gate[0])
+        if found != size:
+            raise Undescribed(f"gates of experts have {found} rows, not {size}")
         return list(parts)
     [part] = parts
     if not isinstance(part, BlockMatrix):

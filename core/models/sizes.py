@@ -6,7 +6,7 @@ from math import prod
 from types import SimpleNamespace
 from typing import Any
 
-from core.models.spec import Attention, DecoderSpec, FeedForward, Mixture, Tensors
+from core.models.spec import Attention, DecoderSpec, FeedForward, Mixer, Mixture, Tensors
 
 
 def num_parameters(spec: DecoderSpec) -> int:
@@ -23,21 +23,29 @@ def roles_of(spec: DecoderSpec) -> Tensors:
 
 def sizes_of(spec: DecoderSpec, model_type: str) -> Any:
     """The sizes of the largest layer, by the names that configurations have for them."""
-    mixers = [layer.mixer for layer in spec.layers if isinstance(layer.mixer, Attention)]
-    mixer = max(mixers, key=lambda mixer: mixer.num_heads * mixer.head_dim)
+    mixers = [layer.mixer for layer in spec.layers]
+    num_heads, num_kv_heads, head_dim = max(map(_heads, mixers), key=lambda size: size[0] * size[2])
     parts = [layer.feed_forward for layer in spec.layers]
     sizes = [part.size for part in parts if isinstance(part, FeedForward)]
     mixtures = [part for part in parts if isinstance(part, Mixture)]
     return SimpleNamespace(
         model_type=model_type,
         hidden_size=spec.hidden_size,
-        num_attention_heads=mixer.num_heads,
-        num_key_value_heads=mixer.num_kv_heads,
-        head_dim=mixer.head_dim,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_kv_heads,
+        head_dim=head_dim,
         intermediate_size=max(sizes, default=0),
         num_experts_per_tok=mixtures[0].per_token if mixtures else 0,
         moe_intermediate_size=mixtures[0].expert.size if mixtures else 0,
         layer_types=[
-            "full_attention" if each.window is None else "sliding_attention" for each in mixers
+            "sliding_attention" if isinstance(each, Attention) and each.window else "full_attention"
+            for each in mixers
         ],
     )
+
+
+def _heads(mixer: Mixer) -> tuple[int, int, int]:
+    """The number of heads, that of heads of keys, and the columns of a key."""
+    if isinstance(mixer, Attention):
+        return mixer.num_heads, mixer.num_kv_heads, mixer.head_dim
+    return mixer.num_heads, mixer.num_heads, mixer.plain_dim + mixer.rope_dim

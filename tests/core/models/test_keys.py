@@ -83,7 +83,7 @@ UNKNOWN = [
     ({"quantization_config": {"bits": 4}}, "quantization_config is"),
     ({"hidden_act": "mish"}, "hidden_act is 'mish'"),
     ({"hidden_size": None}, "hidden_size is missing"),
-    ({"num_attention_heads": 0}, "a value does not fit"),
+    ({"num_attention_heads": 0}, "num_attention_heads is 0"),
     ({"intermediate_size": "56"}, "size would be '56'"),
     ({"num_key_value_heads": -2}, "num_kv_heads would be -2"),
     ({"rms_norm_eps": float("inf")}, "eps would be inf"),
