@@ -83,8 +83,9 @@ RANGE := $(shell sed -n 's/^ *"\(transformers>=[^"]*\)".*/\1/p' pyproject.toml)
 FLOOR := $(shell sed -n 's/^ *"transformers>=\([0-9.]*\).*/transformers-\1/p' pyproject.toml)
 RELEASES := transformers-5.19.0 transformers-5.20.2 transformers-5.21.1 transformers-5.22.2 \
 	transformers-5.23.0 torch-2.14.1
-OF_RELEASES := $(wildcard tests/core/test_model_path.py) tests/core/model/test_oracle.py \
-	tests/core/models tests/core/proof tests/zoo/test_zoo.py::test_a_sample_is_exact_or_refused
+OF_RELEASES := $(wildcard tests/core/assembly/test_model_path.py) tests/core/engine/test_oracle.py \
+	tests/core/models tests/core/proof tests/core/text/test_tokenizer_json.py tests/core/text/test_render.py \
+	tests/core/load/test_config_files.py tests/zoo/test_zoo.py::test_a_sample_is_exact_or_refused
 RELEASE := from importlib.metadata import version; print(version("transformers"))
 PURE := import sysconfig; print(sysconfig.get_path("purelib"))
 
@@ -125,7 +126,7 @@ test-gpu: $(VENV)/.installed-dev
 test-real: $(VENV)/.installed-dev
 	$(INSTALL) ".[real]"
 	$(PYTEST) --numprocesses=0 tests/real -m real $(ARGS)
-	$(PYTEST) --numprocesses=0 tests/core/model/test_mxfp4.py tests/core/gguf/test_values.py
+	$(PYTEST) --numprocesses=0 tests/core/assembly/test_mxfp4.py tests/core/grammar/matcher/test_values.py
 
 # Installs into empty environments, checks deploy/ against schemas, drains and kills servers behind
 # HAProxy, and lets Prometheus answer the dashboard's queries. A test whose program is missing is

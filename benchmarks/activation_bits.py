@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from core.contract.config import ModelConfig
-from core.model.loader import load_model
+from core.module.loader import load_model
 from core.text.tokenizer import Tokenizer
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from core.model_input import ModelInput
+from core.batch.model_input import ModelInput
 
 Shapes = Sequence[tuple[int, int]]
 """(tokens computed before, tokens now) of each sequence."""

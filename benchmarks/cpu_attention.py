@@ -19,8 +19,8 @@ import torch
 
 from benchmarks.attention_batch import Shapes, shuffled_batch
 from core.attention.cpu_backend import PagedCPUBackend
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
 
 BLOCK_SIZE = 16
 GPT2, QWEN3 = (12, 12, 64), (16, 8, 128)

@@ -22,7 +22,7 @@ from core.contract.params import SamplingParams
 from core.sampling.draw import RowDraw, load_row_draw
 from core.sampling.sampler import Sampler
 from core.sampling.torch_draw import draw_rows
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 CASES: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},

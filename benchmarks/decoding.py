@@ -7,7 +7,7 @@ import time
 
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.engine import Engine
+from core.engine.engine import Engine
 
 
 def step_times(

@@ -11,10 +11,10 @@ from typing import Any
 from bench.records import RequestRecord
 from benchmarks.load import OnToken
 from benchmarks.scenarios import GREEDY
-from core.build import LoadedEngine, load_engine
+from core.assembly.build import LoadedEngine, load_engine
 from core.contract.messages import Abort, Add, EngineRequest, StepOutput
 from core.contract.params import SamplingParams
-from core.thread import CoreThread, Died, Event, SteppingEngine
+from core.engine.thread import CoreThread, Died, Event, SteppingEngine
 from server.settings.settings import Settings
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from core.engine import Engine
+from core.batch.logits import Logits
+from core.batch.model_input import ModelInput
+from core.engine.engine import Engine
+from core.kv.layer_spec import LayerSpec
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model.forward import Logits
-from core.model.last_tokens import LastTokens
-from core.model.runner import ModelRunner
-from core.model_input import ModelInput
+from core.run.last_tokens import LastTokens
+from core.run.runner import ModelRunner
 from core.sampling.sampler import Sampler
 from core.scheduler import Scheduler
 from core.text.tokenizer import Tokenizer

@@ -6,8 +6,8 @@ import torch
 
 from benchmarks.attention_batch import batch_of
 from core.attention.base import AttentionBackend
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
 
 
 def fill(

@@ -24,12 +24,12 @@ import numpy as np
 import torch
 
 from benchmarks.quality_text import WINDOW, windows
-from core.build import load_engine
+from core.assembly.build import load_engine
+from core.batch.model_input import ModelInput
 from core.contract.config import EngineConfig, ModelConfig, Quantization
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.model.loader import load_model
-from core.model_input import ModelInput
+from core.module.loader import load_model
 
 SHOWN = 8
 """Sequences after which the figures so far are printed, as they are at the end."""

@@ -29,7 +29,7 @@ from contextlib import AbstractContextManager
 os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as the server sets it, before torch is imported
 
 from benchmarks.decoding import step_times
-from core.build import load_engine
+from core.assembly.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from server.cli.program import SWITCH_INTERVAL
 

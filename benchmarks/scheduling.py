@@ -21,9 +21,9 @@ from benchmarks.scenarios import S2
 from core.assembly.scheduler import build_scheduler
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.model.limits import Limits
+from core.run.limits import Limits
 from core.scheduler import Scheduler
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 BLOCK_SIZE = 16
 

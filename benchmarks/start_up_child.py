@@ -13,11 +13,11 @@ import sys
 import time
 from pathlib import Path
 
-from core.build import load_engine
+from core.assembly.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.engine import Engine
+from core.engine.engine import Engine
 
 NUM_REQUESTS = 10
 

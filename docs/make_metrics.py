@@ -45,7 +45,7 @@ Besides these there are `process_cpu_seconds_total`, `process_resident_memory_by
 - The time between tokens is counted per step: sequences that are in every step get their tokens
   together, so the time between two steps counts once for each of them. A sequence that missed a
   step (preempted, mask late, repeated after a failure) is counted by itself. Sums, counts and
-  buckets are exact ([tests](../tests/core/test_token_counter.py)).
+  buckets are exact ([tests](../tests/core/observe/test_token_counter.py)).
 - Times of stages are those of the core thread on the host. On CUDA the device computes a step while
   the host is in later stages.
 - The lag of the event loop is measured while at least one request is open. Values above 50 ms are

@@ -62,55 +62,36 @@ PACKAGE_EXCEPTIONS = {
 
 CORE_LAYERS = (
     {
-        "core.contract.errors",
-        "core.checkpoint_files",
-        "core.contract.info",
-        "core.contract.config",
-        "core.fair_queue",
-        "core.huge_pages",
-        "core.memory_ahead",
-        "core.heap_end",
-        "core.pieces",
-        "core.layer_spec",
         "core.builtin_model",
-        "core.stages",
-        "core.histogram",
-        "core.step_histograms",
-        "core.step_timer",
-        "core.hand_over",
-        "core.progress",
-        "core.load_progress",
-        "core.machine",
-        "core.user_folders",
-        "core.system",
+        "core.contract",
+        "core.kernels",
+        "core.kernels.triton",
         "core.models",
+        "core.text.chat_templates",
     },
-    {"core.kernels", "core.pinned"},
-    {"core.contract"},
-    {"core.history", "core.sequence", "core.block_table", "core.gguf"},
-    {"core.kv", "core.sampling", "core.text", "core.attention", "core.model_input"},
-    {"core.model", "core.scheduler", "core.grammar"},
-    {"core.weights"},
-    {"core.executors"},
+    {"core.state", "core.system"},
+    {"core.kv", "core.observe"},
+    {"core.kernels.cpu", "core.kernels.triton.attention", "core.scheduler"},
+    {"core.gguf", "core.sampling.processors"},
+    {"core.gguf.vocabulary", "core.sampling", "core.weights"},
+    {"core.batch", "core.text"},
+    {"core.attention", "core.attention.triton", "core.engine", "core.grammar.matcher"},
+    {"core.grammar.trial", "core.hook", "core.load"},
+    {"core.grammar", "core.module", "core.run"},
+    {"core.executors", "core.fusion", "core.pooling", "core.run.graphs"},
+    {"core.fusion.cuda", "core.sizing"},
     {"core.proof"},
-    {"core.fusion"},
-    {"core.generation"},
-    {"core.pipeline"},
-    {"core.engine", "core.failures", "core.recovery", "core.retry"},
     {"core.assembly"},
-    {"core.pooling", "core.fit", "core.path_trial", "core.skeleton"},
-    {"core.build"},
-    {"core.load", "core.weights_ahead"},
+    {"core.export"},
 )
-"""A file of core imports from its own layer or an earlier one. ``core.thread`` is in no layer."""
 
 THREAD_IMPORTS = {
     "core.contract.messages",
     "core.contract.errors",
-    "core.hand_over",
-    "core.progress",
-    "core.step_histograms",
-    "core.step_timer",
+    "core.system.hand_over",
+    "core.observe.progress",
+    "core.observe.step_histograms",
+    "core.observe.step_timer",
 }
 
 SERVER_LAYERS = (
@@ -141,34 +122,24 @@ SERVER_LAYERS = (
     {"server.cli"},
     {"server", "server.ray"},
 )
-"""A folder of server imports from itself and from folders of earlier layers."""
+"""A folder imports from itself and from folders of earlier layers."""
 
 FOLDER_CYCLES = {}
 """Folders whose direct children may import one another in a circle."""
 
 NO_TORCH = (
-    "core.fair_queue",
+    "core.scheduler.fair_queue",
     "core.scheduler",
-    "core.sequence",
+    "core.state.sequence",
     "core.kv",
     "core.models",
     "core.contract.messages",
     "core.contract.params",
-    "core.thread",
+    "core.engine.thread",
 )
-"""Modules that import no torch, directly or through others."""
+"""Modules that import no torch, directly or through others, but for WITH_TORCH."""
 
-
-def layer_of(module: str) -> int:
-    """The layer of the longest matching name."""
-    ranks = {
-        len(name): rank
-        for rank, layer in enumerate(CORE_LAYERS)
-        for name in layer
-        if is_in(module, name)
-    }
-    assert ranks, f"{module} is in no layer: add it to CORE_LAYERS"
-    return ranks[max(ranks)]
+WITH_TORCH = ("core.kv.storage", "core.kv.layer_spec", "core.kv.touch_ahead")
 
 
 def check_limit(sizes: dict[str, int], limit: int, exceptions: dict[str, str]) -> None:
@@ -181,7 +152,7 @@ def check_limit(sizes: dict[str, int], limit: int, exceptions: dict[str, str]) -
 
 
 def test_the_files_are_found():
-    assert {"core.engine", "core.kv", "server.app.app", "schemas.chat"} <= MODULES.keys()
+    assert {"core.engine.engine", "core.kv", "server.app.app", "schemas.chat"} <= MODULES.keys()
 
 
 # Direction of imports
@@ -231,26 +202,24 @@ def test_only_the_replicas_of_ray_serve_import_ray():
     assert importers == {"server/ray/app.py", "server/ray/edge.py"}
 
 
-def test_core_imports_from_its_own_layer_or_earlier_ones():
-    for module in sorted(m for m in MODULES if m.startswith("core.")):
-        imported = {name for name in imports_of(MODULES[module]) if is_in(name, "core")} - {"core"}
-        if module == "core.thread":
-            assert imported <= THREAD_IMPORTS
-            continue
-        assert "core.thread" not in imported, module
-        for name in imported:
-            assert layer_of(name) <= layer_of(module), f"{module} imports {name}"
-
-
-def test_server_folders_import_from_earlier_layers():
-    ranks = {folder: rank for rank, layer in enumerate(SERVER_LAYERS) for folder in layer}
+@pytest.mark.parametrize(("package", "layers"), [("core", CORE_LAYERS), ("server", SERVER_LAYERS)])
+def test_folders_import_from_earlier_layers(package, layers):
+    ranks = {folder: rank for rank, layer in enumerate(layers) for folder in layer}
     folders = {m: ".".join(f.relative_to(ROOT).parent.parts) for m, f in MODULES.items()}
-    found = {folder for folder in folders.values() if is_in(folder, "server")}
-    assert found == ranks.keys(), "each folder of server is in one layer"
+    found = {folder for folder in folders.values() if is_in(folder, package)} - {"core"}
+    assert found == ranks.keys(), f"each folder of {package} is in one layer"
     for module, folder in folders.items():
         for name in imports_of(MODULES[module]) if folder in ranks else ():
             other = folders.get(name, folder)
             assert other == folder or ranks.get(other, -1) < ranks[folder], f"{module}: {name}"
+
+
+def test_the_core_thread_knows_no_engine():
+    thread = "core.engine.thread"
+    imported = {name for name in imports_of(MODULES[thread]) if is_in(name, "core")} - {"core"}
+    assert imported <= THREAD_IMPORTS
+    users = [m for m, f in MODULES.items() if is_in(m, "core") and thread in imports_of(f)]
+    assert not users
 
 
 def test_modules_have_no_import_cycles():
@@ -268,7 +237,7 @@ def test_children_of_a_folder_have_no_import_cycles():
 
 def test_bookkeeping_imports_no_torch():
     for module in MODULES:
-        if any(is_in(module, name) for name in NO_TORCH) and module != "core.kv.storage":
+        if any(is_in(module, name) for name in NO_TORCH) and module not in WITH_TORCH:
             imported = {name.split(".")[0] for name in reachable(module)}
             assert not imported & {"torch", "transformers"}, module
 

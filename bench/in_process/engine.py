@@ -13,10 +13,10 @@ from bench.records import EngineRecord
 from bench.settings import EngineTarget, Sampling
 from bench.timetable import Timetable
 from bench.workload import Request
-from core.build import LoadedEngine
+from core.assembly.build import LoadedEngine
 from core.contract.info import EngineInfo
 from core.contract.messages import EngineStats, StepOutput
-from core.thread import CoreThread, Died, Event, SteppingEngine
+from core.engine.thread import CoreThread, Died, Event, SteppingEngine
 from server.process import heap
 
 CLOSE_TIMEOUT = 10.0

@@ -8,7 +8,7 @@ from bench.in_process.schedule_times import ScheduleTimes
 from bench.in_process.step_profile import StepProfile
 from bench.profile_report import KindReport
 from bench.settings import EngineTarget
-from core.build import LoadedEngine, load_engine
+from core.assembly.build import LoadedEngine, load_engine
 from core.scheduler import SchedulerOutput
 
 

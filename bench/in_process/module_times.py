@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from core.attention.base import AttentionBackend, KernelBackend
+from core.batch.model_input import ModelInput
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.stage_times import StageTimes
-from core.model.loaded_model import LoadedModel
-from core.model_input import ModelInput
+from core.load.loaded_model import LoadedModel
 
 CALIBRATION_CALLS = 1000
 

@@ -13,11 +13,11 @@ from bench.records import EngineRecord
 from bench.settings import EngineTarget, Sampling
 from bench.timetable import Timetable
 from bench.workload import Request
-from core.build import LoadedEngine
+from core.assembly.build import LoadedEngine
 from core.contract.errors import ContextLengthExceeded, InvalidRequest
 from core.contract.messages import Add, EngineRequest, StepOutput
 from core.contract.params import SamplingParams
-from core.thread import CoreThread
+from core.engine.thread import CoreThread
 
 
 class EngineRun:

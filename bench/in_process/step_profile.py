@@ -11,8 +11,8 @@ import torch
 
 from bench.in_process.module_times import ONE_CALL, ModuleTimes, hook_seconds
 from bench.profile_report import Kind, KindReport, PartTime, StageTime
+from core.observe.step_timer import STAGES, Stage, StepTimer
 from core.scheduler import SchedulerOutput
-from core.step_timer import STAGES, Stage, StepTimer
 
 _KINDS: dict[frozenset[bool], Kind] = {
     frozenset({False}): "decode",

@@ -50,7 +50,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A replica.
 
     ``kv_tokens`` is the room of the KV cache. ``max_step_ms`` is what the server had whose figures
-    these are: its default has changed. ``keys_per_row`` is what ``core.model.keys_per_row`` says of
+    these are: its default has changed. ``keys_per_row`` is what ``core.run.keys_per_row`` says of
     its model; None: attention counts nothing. ``request_ms`` is what a request costs before the
     scheduler has it and after its first token was sampled: parsing, tokenizing, HTTP. With
     ``reads_shared_once`` streams that begin alike attend to their common beginning at the cost of

@@ -25,9 +25,9 @@ from benchmarks.fleet.meter import Meter
 from benchmarks.fleet.origin import Origin, origin_of
 from benchmarks.gpu.drive import drive
 from benchmarks.scenarios import scenarios
-from core.build import LoadedEngine, load_engine
+from core.assembly.build import LoadedEngine, load_engine
 from core.contract.config import EngineConfig, ModelConfig
-from core.model.limits import DEFAULT_MAX_NUM_BATCHED_TOKENS, DEFAULT_MAX_STEP_MS
+from core.run.limits import DEFAULT_MAX_NUM_BATCHED_TOKENS, DEFAULT_MAX_STEP_MS
 
 
 def measure(loaded: LoadedEngine, config: EngineConfig, origin: Origin) -> Machine:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.fleet.machine import Step
-from core.build import LoadedEngine
+from core.assembly.build import LoadedEngine
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from transformers import AutoConfig
 
-from core.model.keys_per_row import keys_per_row
+from core.run.keys_per_row import keys_per_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

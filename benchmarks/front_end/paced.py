@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.front_end.counters import ThreadCounters
-from core.build import LoadedEngine
+from core.assembly.build import LoadedEngine
 from core.builtin_model import path as builtin_path
 from core.contract.info import EngineInfo
 from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
-from core.generation import Generation
+from core.engine.generation import Generation
 from core.grammar.compiler import GrammarCompiler
+from core.observe.step_timer import StepTimer
 from core.sampling.result import SampledTokens, SequenceResult
-from core.sequence import Sequence
-from core.step_timer import StepTimer
+from core.state.sequence import Sequence
 from core.text.tokenizer import Tokenizer
 
 MARGIN = 20

@@ -13,10 +13,10 @@ import uvloop
 
 from benchmarks.front_end.child import Child
 from benchmarks.front_end.client import PROMPT, read_streams, request_bytes
-from core.build import LoadedEngine, load_engine
+from core.assembly.build import LoadedEngine, load_engine
 from core.contract.messages import Add, EngineRequest, StepOutput
 from core.contract.params import SamplingParams
-from core.thread import CoreThread, SteppingEngine
+from core.engine.thread import CoreThread, SteppingEngine
 from server.cli.main import run
 from server.cli.program import exit_process
 from server.settings.settings import Settings, parse_settings

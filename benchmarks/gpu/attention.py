@@ -13,8 +13,8 @@ from benchmarks.gpu.options import Options
 from benchmarks.gpu.rows import Row, in_one_line
 from core.attention.base import backend_factory
 from core.contract.errors import ModelLoadError
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
 
 BACKENDS = {"cuda": ("torch", "triton"), "cpu": ("torch", "cpu")}
 BLOCK_SIZE = 16

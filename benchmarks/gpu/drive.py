@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.load import Sent, figures, make_prompts
 from benchmarks.scenarios import Scenario
-from core.build import LoadedEngine
+from core.assembly.build import LoadedEngine
 from core.contract.messages import EngineRequest, StepOutput
 from core.contract.params import SamplingParams
 

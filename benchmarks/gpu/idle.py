@@ -10,7 +10,7 @@ from typing import Any
 from bench.words import random_prompt
 from benchmarks.gpu.options import Options
 from benchmarks.gpu.rows import Row
-from core.build import LoadedEngine
+from core.assembly.build import LoadedEngine
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 

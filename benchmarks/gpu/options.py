@@ -14,7 +14,7 @@ import torch
 from bench.random_model import cached_random_model
 from benchmarks.floors import Cost
 from benchmarks.shapes import shape_of
-from core.build import LoadedEngine, load_engine
+from core.assembly.build import LoadedEngine, load_engine
 from core.contract.config import EngineConfig, ModelConfig, Quantization
 
 MAX_NUM_SEQS = 128

@@ -12,7 +12,7 @@ from benchmarks.gpu.options import LARGE, Options
 from benchmarks.gpu.products import products
 from benchmarks.gpu.rows import Row, row_of
 from benchmarks.scenarios import Scenario
-from core.build import LoadedEngine
+from core.assembly.build import LoadedEngine
 from core.contract.config import Quantization
 from core.contract.errors import ModelLoadError
 

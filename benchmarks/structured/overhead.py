@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from benchmarks.structured.model import SHAPES, make_model
-from core.build import LoadedEngine, load_engine
+from core.assembly.build import LoadedEngine, load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.grammar import Grammar, json_schema
 from core.contract.messages import EngineRequest

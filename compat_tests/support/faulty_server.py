@@ -21,11 +21,11 @@ from compat_tests.support.faults import (
     STALL,
     STALL_SECONDS,
 )
-from core.build import LoadedEngine, load_engine
+from core.assembly.build import LoadedEngine, load_engine
+from core.batch.logits import Logits
+from core.batch.model_input import ModelInput
 from core.contract.config import EngineConfig, ModelConfig
-from core.model.forward import Logits
-from core.model_input import ModelInput
-from core.pipeline import InFlight, Runner
+from core.engine.pipeline import InFlight, Runner
 from core.scheduler import SchedulerOutput
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 from core.attention.base import AttentionBackend, BackendFactory, backend_factory
 from core.contract.config import EngineConfig
 from core.contract.errors import ModelLoadError
-from core.model.loaded_model import LoadedModel
+from core.load.loaded_model import LoadedModel
 
 _DEVICES = {"cuda": "CUDA", "cpu": "a CPU"}
 

@@ -8,17 +8,17 @@ import torch
 
 from core.attention.base import AttentionBackend
 from core.contract.config import EngineConfig
+from core.hook.hook import AttentionHook
 from core.kernels.cpu.lent import LentCore
 from core.kernels.cpu.library import kernels
-from core.model.executor import Attending
-from core.model.forward import EagerForward, ForwardPass
-from core.model.graphs.capture import CUDAGraphCapture
-from core.model.graphs.forward import with_graphs
-from core.model.hook import AttentionHook
-from core.model.last_tokens import LastTokens
-from core.model.limits import Limits
-from core.model.loaded_model import LoadedModel
-from core.model.runner import ModelRunner
+from core.load.executor import Attending
+from core.load.loaded_model import LoadedModel
+from core.run.forward import EagerForward, ForwardPass
+from core.run.graphs.capture import CUDAGraphCapture
+from core.run.graphs.forward import with_graphs
+from core.run.last_tokens import LastTokens
+from core.run.limits import Limits
+from core.run.runner import ModelRunner
 
 
 def build_forward(

@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 import torch
 
+from core.assembly.accelerate import Acceleration, accelerate
 from core.assembly.attention import Instrument, attention_factory
 from core.assembly.forward import build_forward, connect_hand_over
 from core.attention.base import BackendFactory
 from core.contract.config import EngineConfig, Quantization
 from core.contract.errors import ModelLoadError
 from core.contract.info import ONE_CALL, ModelPath
-from core.fusion.accelerate import Acceleration, accelerate
-from core.model.cache import KVCache, kv_dtype, make_cache
-from core.model.executor import Attending
-from core.model.hook import AttentionHook
-from core.model.limits import Limits
-from core.model.loaded_model import LoadedModel
-from core.model.proof.engine_proof import EngineProof
-from core.model.rope import fix_rope
-from core.model.runner import ModelRunner
-from core.model.warm_up import warm_up
+from core.hook.hook import AttentionHook
+from core.load.executor import Attending
+from core.load.loaded_model import LoadedModel
+from core.module.rope import fix_rope
+from core.proof.engine_proof import EngineProof
+from core.run.limits import Limits
+from core.run.runner import ModelRunner
+from core.run.warm_up import warm_up
 from core.sampling.sampler import Sampler
+from core.sizing.cache import KVCache, kv_dtype, make_cache
 
 
 @dataclass(frozen=True, slots=True)

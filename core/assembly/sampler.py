@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.grammar.compiler import GrammarCompiler
 from core.grammar.processor import GrammarProcessor
-from core.model.loaded_model import LoadedModel
+from core.load.loaded_model import LoadedModel
 from core.sampling.draw import load_row_draw
 from core.sampling.processors import default_processors
 from core.sampling.processors.thinking_budget import ThinkingBudget

@@ -8,11 +8,11 @@ import torch
 
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
+from core.kv.touch_ahead import TouchAhead
 from core.kv.window_group import WindowSize
-from core.machine import threads_by_node
-from core.model.limits import Limits
-from core.model.touch_ahead import TouchAhead
+from core.run.limits import Limits
 from core.scheduler import Scheduler
+from core.system.machine import threads_by_node
 
 
 def build_scheduler(

@@ -8,11 +8,11 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from core.batch.model_input import ModelInput
 from core.contract.errors import ModelLoadError
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model_input import ModelInput
-from core.pinned import WordArray
+from core.system.pinned import WordArray
 
 
 class AttentionBackend(Protocol):

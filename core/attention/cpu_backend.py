@@ -25,12 +25,12 @@ import numpy.typing as npt
 import torch
 
 from core.attention.shared_runs import SharedRuns
+from core.batch.model_input import ModelInput
 from core.contract.errors import ModelLoadError
 from core.kernels.cpu.attention import CACHE_TYPES, AttentionCall, AttentionStep
 from core.kernels.cpu.library import kernels
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model_input import ModelInput
 
 MAX_ROWS = 512
 """Most query rows (tokens times query heads per kv head) of an item. They stay in the CPU cache,

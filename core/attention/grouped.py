@@ -8,8 +8,8 @@ import torch
 
 from core.attention.base import AttentionBackend, BackendFactory, KernelBackend
 from core.attention.layer_groups import LayerGroup
+from core.batch.model_input import ModelInput
 from core.kv.storage import KVStorage
-from core.model_input import ModelInput
 
 
 class GroupedAttention:

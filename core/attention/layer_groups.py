@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from core.layer_spec import LayerSpec
+from core.kv.layer_spec import LayerSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from core.attention.cache_write import write_to_cache
+from core.batch.model_input import ModelInput
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model_input import ModelInput
 
 MAX_GATHERED_BYTES = 8 * 2**20
 """Bytes of keys that are gathered at once on a CPU, so that they are still in the CPU cache when

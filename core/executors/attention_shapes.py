@@ -6,7 +6,7 @@ from typing import assert_never
 
 import torch
 
-from core.layer_spec import LayerSpec
+from core.kv.layer_spec import LayerSpec
 from core.models.spec import Attention, LatentAttention, Mixer
 
 

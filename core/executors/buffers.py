@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
-from core.huge_pages import zeros
 from core.kernels.cpu.layer import LayerStep
 from core.kernels.cpu.model import Angles
+from core.system.huge_pages import zeros
 
 LEAST_ROWS = 8
 """Rows of logits that a buffer has room for, at least."""

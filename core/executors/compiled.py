@@ -13,6 +13,8 @@ from ctypes import c_int64, c_void_p
 from functools import partial
 
 from core.attention.base import AttentionBackend, KernelBackend
+from core.batch.logits import Logits
+from core.batch.model_input import ModelInput
 from core.contract.errors import ModelLoadError
 from core.executors.angles import AngleTable, angles_of
 from core.executors.buffers import LogitsBuffer
@@ -22,9 +24,7 @@ from core.kernels.cpu.attention import AttentionCall
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.lent import LentCore
 from core.kernels.cpu.model import Angles
-from core.layer_spec import LayerSpec
-from core.model.forward import Logits
-from core.model_input import ModelInput
+from core.kv.layer_spec import LayerSpec
 from core.models.spec import Attention, DecoderSpec
 
 

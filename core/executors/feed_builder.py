@@ -12,11 +12,11 @@ from core.executors.rows import kinds_of, split, split_groups
 from core.executors.supported import epilogue_of, unsupported
 from core.gguf.blocks import BlockMatrix
 from core.kernels.cpu.grouped import GroupedWeight
-from core.kernels.cpu.layer import Matrices, Matrix, Mixture
+from core.kernels.cpu.layer import LayerCall, Matrices, Matrix, Mixture
 from core.kernels.cpu.linear import PackedWeight
 from core.models import spec as specs
 from core.models.spec import FeedForward, Shape
-from core.weights.roles import Group
+from core.weights.roles import Group, Weight
 
 
 class FeedBuilder:
@@ -36,19 +36,46 @@ class FeedBuilder:
         raw = self._of.reader.whole(role, self._index, self._shapes[role])
         return self._of.keep(functional.softplus(raw))
 
-    def dense(self, spec: FeedForward, prefix: str = "") -> tuple[Matrix, Matrix]:
-        epilogue, role = epilogue_of(spec), f"{prefix}up"
+    def fill(self, call: LayerCall, spec: FeedForward) -> int:
+        """Set the arguments of a layer's feed-forward; returns the columns between its products.
+
+        Gates and ups that cannot be interleaved are one matrix in parts, which is gated behind it.
+        """
+        call.down = Matrix.of(self._matrix("down", spec.has_bias))
+        if not spec.is_gated:
+            call.up = self._ungated(spec, "up")
+            return spec.size
+        of, pair, epilogue = self._of, self._pair(spec, "up"), epilogue_of(spec)
+        both = of.packer.interleave(*pair)
+        if both is not None:
+            call.up = Matrix.of(of.keep(both), epilogue)
+            return spec.size
+        call.up, call.gate = Matrix.of(of.keep(of.packer.stack(pair))), epilogue
+        return 2 * spec.size
+
+    def dense(self, spec: FeedForward, prefix: str) -> tuple[Matrix, Matrix]:
+        """Both products of another feed-forward. Raises Undescribed if they must be gated apart."""
+        role = f"{prefix}up"
         down = Matrix.of(self._matrix(f"{prefix}down", spec.has_bias))
         if not spec.is_gated:
-            only = self._matrix(role, spec.has_bias)
-            return Matrix.of(only, epilogue, self._slopes(spec, prefix)), down
-        of, i, shape = self._of, self._index, self._shapes[role]
-        gate, up = split(of.matrices(role, i, shape), [spec.size, spec.size])
-        biases = [None, None] if not spec.has_bias else of.bias(role, i, shape).chunk(2)
-        both = of.packer.interleave((gate, biases[0]), (up, biases[1]))
+            return self._ungated(spec, role), down
+        pair = self._pair(spec, role)
+        both = self._of.packer.interleave(*pair)
         if both is None:
-            raise unsupported(f"gates and ups of {spec.size} columns in {kinds_of([gate, up])}")
-        return Matrix.of(of.keep(both), epilogue), down
+            kinds = kinds_of([weight for weight, _ in pair])
+            raise unsupported(f"gates and ups of {spec.size} columns in {kinds}")
+        return Matrix.of(self._of.keep(both), epilogue_of(spec)), down
+
+    def _ungated(self, spec: FeedForward, role: str) -> Matrix:
+        only = self._matrix(role, spec.has_bias)
+        return Matrix.of(only, epilogue_of(spec), self._slopes(spec, role.removesuffix("up")))
+
+    def _pair(self, spec: FeedForward, role: str) -> list[tuple[Weight, torch.Tensor | None]]:
+        """Gates and ups with their biases."""
+        of, i, shape = self._of, self._index, self._shapes[role]
+        weights = split(of.matrices(role, i, shape), [spec.size, spec.size])
+        biases = of.bias(role, i, shape).chunk(2) if spec.has_bias else (None, None)
+        return list(zip(weights, biases, strict=True))
 
     def mixture(self, spec: specs.Mixture) -> Mixture:
         of, i, shapes = self._of, self._index, self._shapes

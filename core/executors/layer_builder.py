@@ -14,7 +14,7 @@ from core.executors.role_packer import RolePacker
 from core.executors.supported import unsupported
 from core.kernels.cpu.layer import LayerCall, Matrix
 from core.kernels.cpu.layer import Norm as NormCall
-from core.layer_spec import LayerSpec
+from core.kv.layer_spec import LayerSpec
 from core.models.spec import Attention, FeedForward, LatentAttention, Layer, Mixture, Norm
 
 
@@ -61,8 +61,7 @@ class LayerBuilder:
         if isinstance(layer.feed_forward, Mixture):
             call.mixture = ctypes.pointer(self._feed.mixture(layer.feed_forward))
         else:
-            call.up, call.down = self._feed.dense(layer.feed_forward)
-            widths["inner"] = layer.feed_forward.size
+            widths["inner"] = self._feed.fill(call, layer.feed_forward)
         if layer.layer_input is not None:
             self._set_input(call, layer.layer_input)
             widths["inner"] = max(widths.get("inner", 0), layer.layer_input.size)

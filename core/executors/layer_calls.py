@@ -15,7 +15,7 @@ from core.executors.role_packer import RolePacker
 from core.executors.supported import check_supported
 from core.kernels.cpu.layer import LayerCall, Matrix
 from core.kernels.cpu.model import ModelCall, Table
-from core.layer_spec import LayerSpec
+from core.kv.layer_spec import LayerSpec
 from core.models import spec as specs
 from core.models.spec import DecoderSpec
 from core.weights.packer import Packer

@@ -15,10 +15,10 @@ from core.executors.layer_calls import CallBuilder
 from core.executors.plain_weights import read_weights
 from core.kernels.cpu.linear import Format
 from core.kernels.cpu.threads import bind_threads
-from core.model.config_files import end_ids
-from core.model.loaded_model import LoadedModel
-from core.model.room import check_room
-from core.model.source import find_gguf
+from core.load.config_files import end_ids
+from core.load.loaded_model import LoadedModel
+from core.load.room import check_room
+from core.load.source import find_gguf
 from core.models.sizes import num_parameters, roles_of, sizes_of
 from core.weights.packer import Packer
 from core.weights.quantiser import Quantiser

@@ -12,11 +12,11 @@ import torch
 from torch.nn import functional
 
 from core.attention.base import AttentionBackend
+from core.batch.logits import Logits
+from core.batch.model_input import ModelInput
 from core.executors.attention_shapes import layer_spec
 from core.executors.plain_weights import Roles, Weights
-from core.layer_spec import LayerSpec
-from core.model.forward import Logits
-from core.model_input import ModelInput
+from core.kv.layer_spec import LayerSpec
 from core.models.spec import (
     Activation,
     Attention,

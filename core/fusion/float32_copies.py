@@ -9,8 +9,8 @@ from typing import Any, TypeGuard
 import torch
 from torch import nn
 
-from core.model.plain import is_plain
-from core.pieces import linear_in_pieces
+from core.kernels.linear_in_pieces import linear_in_pieces
+from core.module.plain import is_plain
 
 _LARGE = 1 << 24
 """Values of a linear layer's weight from which there is no copy of all of it."""

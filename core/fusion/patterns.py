@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from core.model.plain import is_plain
+from core.module.plain import is_plain
 from core.weights.roles import Matrix, Weight
 
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]

@@ -12,10 +12,10 @@ from torch import nn
 from core.contract.config import Quantization
 from core.fusion.float32_copies import Float32Copies
 from core.fusion.kinds import kind_of
-from core.layer_spec import LayerSpec
-from core.model.attention_interface import ModuleAttention
-from core.model.causal_attention import causal_attention
-from core.model.plain import activation_dtype
+from core.hook.causal_attention import causal_attention
+from core.hook.interface import ModuleAttention
+from core.kv.layer_spec import LayerSpec
+from core.module.plain import activation_dtype
 
 NUM_ROWS = 3
 

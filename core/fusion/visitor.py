@@ -14,10 +14,10 @@ from typing import Protocol
 
 from torch import nn
 
-from core import load_progress
 from core.fusion.patterns import reads_weights
 from core.fusion.proof import Proof
-from core.layer_spec import LayerSpec
+from core.kv.layer_spec import LayerSpec
+from core.observe import load_progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from core.checkpoint_files import foreign
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import BlockMatrix, Bytes
 from core.gguf.metadata import Metadata
 from core.gguf.names import SUFFIX, part_names
 from core.gguf.reader import Header, TensorInfo, read_header
+from core.system.checkpoint_files import foreign
 
 _MAX_SPLITS = 9999
 

@@ -14,8 +14,8 @@ from core.contract.config import GrammarLimits
 from core.contract.errors import InvalidRequest, RequestCancelled
 from core.contract.grammar import DroppedKeyword, Grammar
 from core.grammar.cache import CompiledGrammar, GrammarCache
-from core.grammar.deep_stack import on_deep_stack
-from core.grammar.matchers import MatcherFactory, TokenTable
+from core.grammar.matcher.deep_stack import on_deep_stack
+from core.grammar.matcher.matchers import MatcherFactory, TokenTable
 from core.grammar.times import GrammarTimes
 from core.grammar.trial.pool import IS_SUPPORTED, TrialPool
 from core.text.vocabulary import Vocabulary

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from core.grammar.progress import Progress
-from core.sequence import Sequence, Status
+from core.state.sequence import Sequence, Status
 
 Addends: TypeAlias = npt.NDArray[np.float32]
 

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from core.contract.errors import is_survivable
-from core.grammar.digits import Words
 from core.grammar.jobs import Addends, FilledMasks
+from core.grammar.matcher.digits import Words
 from core.grammar.progress import NotCompiled, Progress
-from core.histogram import SECONDS, Histogram
-from core.pinned import upload
+from core.observe.histogram import SECONDS, Histogram
+from core.system.pinned import upload
 
 _BITS = 32
 _MAX_SPARE = 2

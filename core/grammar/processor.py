@@ -12,7 +12,7 @@ from core.grammar.jobs import FilledMasks, MaskJob
 from core.grammar.lanes import MaskLanes
 from core.grammar.masks import apply, exclude_all
 from core.grammar.progress import Progress
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 MAX_WAIT_SECONDS = 0.025
 """Time that a step waits for masks after its forward pass, for all grammars together."""

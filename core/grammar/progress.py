@@ -12,8 +12,8 @@ from core.contract.errors import RoseInferError, is_survivable
 from core.contract.grammar import Grammar, has_json
 from core.grammar.cache import CompiledGrammar
 from core.grammar.compiler import GrammarCompiler
-from core.grammar.digits import Words
-from core.grammar.matchers import error_message
+from core.grammar.matcher.digits import Words
+from core.grammar.matcher.matchers import error_message
 
 logger = logging.getLogger("roseinfer.core")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from core.contract.errors import RequestCancelled
-from core.histogram import SECONDS, Counts, Histogram
+from core.observe.histogram import SECONDS, Counts, Histogram
 
 
 class GrammarTimes:

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from collections.abc import Sequence as ReadOnly
 from itertools import accumulate, takewhile
 
-from core.block_table import BlockTable
 from core.contract.messages import CacheMiss, CacheMissReason
 from core.kv.block_pool import BlockPool
 from core.kv.prefix import block_hash, root_hash
 from core.kv.release import Release
 from core.kv.window_group import WindowGroup, WindowSize
-from core.sequence import Sequence
+from core.state.block_table import BlockTable
+from core.state.sequence import Sequence
 
 
 class KVCacheManager:

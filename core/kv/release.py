@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence as ReadOnly
 
 from core.kv.block_pool import BlockPool
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 
 class Release:

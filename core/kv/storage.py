@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from core import huge_pages
-from core.layer_spec import LayerSpec
-from core.memory_ahead import HUGE_PAGE
+from core.kv.layer_spec import LayerSpec
+from core.system import huge_pages
+from core.system.memory_ahead import HUGE_PAGE
 
 MAX_READ = 1024
 """Blocks that are copied at once to look for NaN."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass
 
-from core.block_table import BlockTable
 from core.kv.block_pool import BlockPool
+from core.state.block_table import BlockTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import torch
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.info import EngineInfo, PoolingInfo
 from core.grammar.compiler import GrammarCompiler
-from core.model.devices import pick_device
+from core.load.devices import pick_device
 from core.pooling.assembly import build_runner, try_text
 from core.pooling.checkpoint import context_of, load_module
 from core.pooling.embedder import settled

@@ -7,10 +7,10 @@ from dataclasses import replace
 import torch
 
 from core.contract.config import ModelConfig
-from core.model.config_files import load_config
-from core.model.load_errors import one_line_errors
-from core.model.modelling_import import import_modelling
-from core.model.stand_ins import check_checkpoint
+from core.load.config_files import load_config
+from core.load.errors import one_line_errors
+from core.module.modelling_import import import_modelling
+from core.module.stand_ins import check_checkpoint
 from core.pooling.assembly import build_runner
 from core.pooling.checkpoint import UNUSED, kind_of
 from core.pooling.recipe import Recipe

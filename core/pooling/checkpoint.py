@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from core.contract.config import ModelConfig
-from core.model.complete import load_complete
-from core.model.config_files import load_config
-from core.model.devices import pick_dtype
-from core.model.load_errors import one_line_errors
-from core.model.loaded_model import context_length
-from core.model.modelling_import import import_modelling
+from core.load.config_files import load_config
+from core.load.devices import pick_dtype
+from core.load.errors import one_line_errors
+from core.load.loaded_model import context_length
+from core.module.complete import load_complete
+from core.module.modelling_import import import_modelling
 from core.pooling.recipe import Recipe
 from core.system import torch_import
 from core.text.tokenizer import Tokenizer

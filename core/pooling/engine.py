@@ -12,13 +12,13 @@ from core.contract.config import EngineConfig
 from core.contract.errors import is_survivable
 from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
 from core.contract.params import SamplingParams
-from core.engine import check_ids, failed_output, failure_of
-from core.failures import MAX_FAILED_STEPS, is_fatal
-from core.fair_queue import Entry, FairQueue, fair_entries
-from core.model.limits import max_step_seconds
+from core.engine.engine import check_ids, failed_output, failure_of
+from core.engine.failures import MAX_FAILED_STEPS, is_fatal
+from core.observe.step_timer import StepTimer
 from core.pooling.runner import Runner
+from core.run.limits import max_step_seconds
+from core.scheduler.fair_queue import Entry, FairQueue, fair_entries
 from core.scheduler.step_time import StepTime
-from core.step_timer import StepTimer
 
 logger = logging.getLogger("roseinfer.core")
 

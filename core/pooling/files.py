@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any
 
-from core.checkpoint_files import find_file, read_file
 from core.contract.errors import ModelLoadError
+from core.system.checkpoint_files import find_file, read_file
 
 
 def read_json(source: str, name: str, kind: type = dict) -> Any:

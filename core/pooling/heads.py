@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from core.checkpoint_files import check_file, find_file
 from core.contract.errors import ModelLoadError, first_line
-from core.model.state_dict import read_state
+from core.module.state_dict import read_state
 from core.pooling.files import inner_path, read_json
+from core.system.checkpoint_files import check_file, find_file
 
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "GELU": nn.GELU,

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 from core.contract.config import ModelConfig, Task
 from core.contract.errors import ModelLoadError
-from core.model.load_errors import named_errors
-from core.model.source import path_of
+from core.load.errors import named_errors
+from core.load.source import path_of
 from core.pooling.files import inner_path, prompt_facts, read_json, read_object
 from core.pooling.score_files import LOGIT_SCORE, scoring_facts, transformer_facts
 

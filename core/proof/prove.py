@@ -1,7 +1,7 @@
 """prove: whether a model's row, its names and the compiled kernels compute what transformers does.
 
 A tiny twin of the configuration is made by transformers, whose logits are the oracle. The twin then
-goes our way: see ``core.model.proof.steps`` for what is computed.
+goes our way: see ``core.proof.steps`` for what is computed.
 """
 
 from __future__ import annotations

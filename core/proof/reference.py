@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from core.model.modelling_import import import_modelling
-from core.model.proof.steps import COMPARED, LENGTHS, prompts
+from core.module.modelling_import import import_modelling
+from core.proof.steps import COMPARED, LENGTHS, prompts
 from core.proof.twin import VOCAB_SIZE
 
 

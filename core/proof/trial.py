@@ -13,11 +13,11 @@ from core.executors.compiled import CompiledExecutor
 from core.executors.layer_calls import CallBuilder
 from core.kernels.cpu.library import kernels_or_reason
 from core.kernels.cpu.linear import Format
-from core.model.forward import EagerForward
-from core.model.proof.steps import prompts, run_steps
 from core.models.names import Names
 from core.models.spec import DecoderSpec, Undescribed
+from core.proof.steps import prompts, run_steps
 from core.proof.twin import VOCAB_SIZE, Twin
+from core.run.forward import EagerForward
 from core.weights.packer import Packer
 from core.weights.roles import RoleReader, SafetensorsFiles
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import core
 from core.kernels.cpu.compiler import variant
-from core.user_folders import user_folders
+from core.system.user_folders import user_folders
 
 logger = logging.getLogger("roseinfer.core")
 

@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import torch
 
-from core.pinned import upload
 from core.sampling.draw import RandomRows, RowDraw, takes_best
 from core.sampling.greedy import greedy_tokens
 from core.sampling.processors.protocol import LogitsProcessor
-from core.sequence import Sequence
+from core.state.sequence import Sequence
+from core.system.pinned import upload
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ import torch
 from core.contract.params import SamplingParams
 from core.kernels.cpu import sampling
 from core.kernels.cpu.library import kernels
-from core.pinned import upload
 from core.sampling import torch_draw
 from core.sampling.random import RandomStream
-from core.sequence import Sequence
+from core.state.sequence import Sequence
+from core.system.pinned import upload
 
 RowDraw: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Samples one token per row from logits, filters and random bits; returns int64 [num_rows].

@@ -12,7 +12,7 @@ from core.contract.messages import PromptLogprobs, TokenLogprob
 from core.contract.params import MAX_TOP_LOGPROBS
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.sampling import logprob_lines
-from core.pinned import Download, upload
+from core.system.pinned import Download, upload
 
 FLOOR = -9999.0
 """Reported in place of every lower log-probability, so that no infinity leaves the engine."""

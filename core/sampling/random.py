@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from core.pinned import upload
-from core.sequence import Sequence
+from core.state.sequence import Sequence
+from core.system.pinned import upload
 
 UInt64Array = npt.NDArray[np.uint64]
 

@@ -9,10 +9,10 @@ import msgspec
 import torch
 
 from core.contract.messages import PromptLogprobs, TokenLogprob
-from core.pinned import Download
 from core.sampling.batch import SamplingBatch
 from core.sampling.greedy import MASKED
 from core.sampling.logprobs import lines, unpack
+from core.system.pinned import Download
 
 
 class RowFailure(enum.Enum):

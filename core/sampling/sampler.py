@@ -13,7 +13,7 @@ from core.sampling.processors import default_processors
 from core.sampling.processors.protocol import LogitsProcessor, PreparedProcessor
 from core.sampling.result import PendingTokens, SampledTokens, Tokens
 from core.sampling.torch_draw import draw_rows
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from collections.abc import Sequence as ReadOnly
 from functools import partial
 from itertools import islice
 
-from core.fair_queue import FairQueue
 from core.kv.manager import KVCacheManager
 from core.kv.release import Release
 from core.scheduler.demand import Demand, End, peak_growth
+from core.scheduler.fair_queue import FairQueue
 from core.scheduler.victims import victim_of
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 NUM_CONSIDERED = 32
 """Waiting sequences, from the head, that may be admitted before a head that does not fit."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 End: TypeAlias = tuple[float, int]
 """Tokens that a sequence will still sample, and tokens that it has now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 
 class ScheduledSequence:

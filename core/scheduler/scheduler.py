@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
-from core.history import StepCounts
 from core.kv.manager import KVCacheManager
 from core.scheduler.admission import Admission
 from core.scheduler.debts import Debts
@@ -15,7 +14,8 @@ from core.scheduler.output import ScheduledSequence, SchedulerOutput
 from core.scheduler.prompt_rows import PromptRows
 from core.scheduler.step_time import AIM, StepTime, whole_blocks
 from core.scheduler.victims import victim_of
-from core.sequence import Sequence, Status
+from core.state.history import StepCounts
+from core.state.sequence import Sequence, Status
 
 _TOKENS = PromptRows()
 """Every token counts the same: where no duration limits the step."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence as ReadOnly
 
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 
 def victim_of(running: ReadOnly[Sequence], *, at_least: int = 1) -> Sequence | None:

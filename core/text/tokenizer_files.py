@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from core.checkpoint_files import check_files, find_file, folder_of, read_file
 from core.contract.errors import ModelLoadError, first_line
 from core.gguf.file import GgufFile
 from core.gguf.names import SUFFIX
+from core.system.checkpoint_files import check_files, find_file, folder_of, read_file
 from core.text.chat_templates import PAIR_TEMPLATE_NAMES, TEMPLATE_NAMES, named_template
 
 logger = logging.getLogger("roseinfer.core")
@@ -63,7 +63,7 @@ def load_tokenizer(
 
 
 def _from_gguf(path: str | Path) -> Any:
-    from core.gguf.tokenizer import tokenizer_of  # noqa: PLC0415 - imports the tokenizers library
+    from core.gguf.vocabulary.tokenizer import tokenizer_of  # noqa: PLC0415 - imports the tokenizers library
     from core.text.fast_tokenizer import FastTokenizer, add_missing  # noqa: PLC0415
 
     metadata = GgufFile.open(path).metadata

@@ -12,8 +12,8 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from core.checkpoint_files import read_file
 from core.contract.errors import ModelLoadError, first_line
+from core.system.checkpoint_files import read_file
 from core.text.fast_tokenizer import NAMES, UNBOUNDED, FastTokenizer, add_missing
 from core.text.tokenizer_classes import RULES, class_of
 

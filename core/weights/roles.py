@@ -8,11 +8,11 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from core.checkpoint_files import safetensors_header
 from core.gguf.blocks import BlockMatrix
 from core.gguf.values import values_of
 from core.models.names import Names
 from core.models.spec import Attention, DecoderSpec, Shape, Undescribed
+from core.system.checkpoint_files import safetensors_header
 
 Weight: TypeAlias = torch.Tensor | BlockMatrix
 """``[outputs, inputs]``. Blocks occur on CPUs only."""

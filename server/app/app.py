@@ -7,7 +7,7 @@ from functools import partial
 
 from litestar import Litestar
 
-from core.thread import Event
+from core.engine.thread import Event
 from server.apis.responses.store import ResponseStore
 from server.app.lifespan import engine_lifespan, tracing_lifespan
 from server.app.routes import CONTROLLERS, DEPENDENCIES

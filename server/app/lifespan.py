@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from anyio import move_on_after, to_thread
 from litestar import Litestar
 
-from core.load import load as load_model
-from core.thread import Event, SteppingEngine
+from core.assembly.load import load as load_model
+from core.engine.thread import Event, SteppingEngine
 from server.admission.control import decide_by_budgets
 from server.apis.operation.health import liveness
 from server.bridge.bridge import EngineBridge

@@ -13,8 +13,8 @@ import anyio
 
 from core.contract.errors import RoseInferError, Unavailable, is_survivable
 from core.contract.messages import Abort, Add, EngineRequest, EngineStats, StepOutput
-from core.step_histograms import StepHistograms
-from core.thread import CoreThread, Died, Event, Ready, SteppingEngine
+from core.engine.thread import CoreThread, Died, Event, Ready, SteppingEngine
+from core.observe.step_histograms import StepHistograms
 from server.bridge.stream import ResponseStream
 
 logger = logging.getLogger("roseinfer.server")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 try:
     from bench.flags import BenchSettings, add_bench_command
+    from core.assembly.weights_ahead import touch_ahead
     from core.system import torch_import
-    from core.weights_ahead import touch_ahead
     from server.cli.chat.flags import ChatSettings, add_chat_command
     from server.cli.doctor.command import DoctorSettings, add_doctor_command
     from server.cli.program import exit_process, set_up, set_up_server

@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from core.machine import num_cores
+from core.system.machine import num_cores
 from server.process import heap
 from server.settings.settings import Settings
 

@@ -71,7 +71,7 @@ def _what_to_type(name: str) -> str:
 
 def run_quantize(settings: QuantizeSettings) -> int:
     """Write the file; return the exit code: 2 if that is not possible."""
-    from core.model.gguf_export import export_gguf  # noqa: PLC0415 - imports torch
+    from core.export.gguf_export import export_gguf  # noqa: PLC0415 - imports torch
 
     try:
         export_gguf(settings.model, settings.out, settings.type)

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from core.assembly.load import load as load_model
 from core.contract.info import EngineInfo, PoolingInfo
-from core.load import load as load_model
-from core.load_progress import LoadProgress, LoadStage, reporting
-from core.model.modelling_import import import_modelling
-from core.thread import Died, Event, Ready
+from core.engine.thread import Died, Event, Ready
+from core.module.modelling_import import import_modelling
+from core.observe.load_progress import LoadProgress, LoadStage, reporting
 from server.app.app import create_app
 from server.app.edge import with_edge
 from server.generation.model import Loaded, ServedModel

@@ -19,7 +19,7 @@ from server.settings.serve import AUTO, NONE
 from server.settings.settings import Settings
 
 if TYPE_CHECKING:  # it imports torch
-    from core.build import LoadedEngine
+    from core.assembly.build import LoadedEngine
     from core.pooling.build import LoadedPooler
 
 Loaded: TypeAlias = "LoadedEngine | LoadedPooler"

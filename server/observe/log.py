@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from core.histogram import POWERS, Histogram
+from core.observe.histogram import POWERS, Histogram
 from schemas.records import RequestRecord
 from server.observe.trace import Trace, record_of
 from server.tenants.shelves import Shelves

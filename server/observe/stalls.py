@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from core.histogram import GAP_SECONDS, Histogram
+from core.observe.histogram import GAP_SECONDS, Histogram
 from schemas.stats import LoopStats
 
 BEAT = 0.02  # seconds between two beats of the timer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from core.thread import Died, Event
+from core.engine.thread import Died, Event
 from server.apis.operation.health import liveness
 from server.cli.program import set_up_server
 from server.process import heap
@@ -40,7 +40,7 @@ class Replica:
 
     def load(self, settings: Settings) -> Loaded:
         """Load the engine. Runs on the core thread."""
-        from core.load import load  # noqa: PLC0415 - imports torch, after set_up_server
+        from core.assembly.load import load  # noqa: PLC0415 - imports torch, after set_up_server
 
         return load(settings.model, settings.engine)
 

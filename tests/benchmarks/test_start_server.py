@@ -1,7 +1,7 @@
 """The benchmark of a start reads what a server logs."""
 
 from benchmarks.start_server import Starting
-from core.stages import Stages
+from core.observe.stages import Stages
 
 
 def test_the_stages_of_the_log_are_found(tmp_path):

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 
-from core.build import LoadedEngine
+from core.assembly.build import LoadedEngine
 from core.contract.messages import EngineRequest, StepOutput
 from tests.support.engines import AnsweringEngine, loaded, words
 

@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import Any
 
-from core.weights_ahead import touch_ahead
+from core.assembly.weights_ahead import touch_ahead
 from server.cli.program import exit_process, set_up_server
 from server.settings.settings import parse_settings
 

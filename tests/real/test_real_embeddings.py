@@ -6,10 +6,10 @@ Checkpoints are small and random; what is compared is everything around the tran
 import numpy as np
 import pytest
 
+from core.assembly.load import load
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.load import load
 from tests.support.pooling_models import (
     WIDTH,
     describe,

@@ -16,13 +16,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from core.build import load_engine
+from core.assembly.build import load_engine
 from core.contract.config import ModelConfig
+from core.export.gguf_export import export_gguf
 from core.gguf.file import GgufFile
 from core.gguf.metadata import CONTROL
 from core.gguf.strings import Strings
-from core.model.gguf import load_gguf
-from core.model.gguf_export import export_gguf
+from core.module.gguf import load_gguf
 from tests.real.fetch import PACKAGES, Unavailable, fetched
 from tests.real.test_real_models import LIMITS, PROMPTS
 from tests.support.gguf_models import MODELS, tiny_model

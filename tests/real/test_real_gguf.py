@@ -13,9 +13,9 @@ from core.gguf.modules import weights_in_blocks
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks import resident
-from core.build import load_engine
+from core.assembly.build import load_engine
 from core.contract.config import ModelConfig
-from core.model.loader import load_model
+from core.module.loader import load_model
 from tests.real.fetch import PACKAGES, Unavailable, fetched
 from tests.real.test_real_models import LIMITS, PASSAGE, PROMPTS, _logprobs
 from tests.support.tiny_engine import greedy, run_prompts

@@ -14,11 +14,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from core.build import load_engine
+from core.assembly.build import load_engine
+from core.batch.logits import Logits
+from core.batch.model_input import ModelInput
 from core.contract.config import EngineConfig, KVCacheDType, ModelConfig
-from core.engine import Engine
-from core.model.forward import EagerForward, Logits
-from core.model_input import ModelInput
+from core.engine.engine import Engine
+from core.run.forward import EagerForward
 from tests.real.fetch import PACKAGES, ROOT, Unavailable, fetched
 from tests.support.tiny_engine import request, run, token_ids
 

@@ -7,13 +7,13 @@ import anyio
 import msgspec
 import pytest
 
+from core.assembly.load import load
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.info import EngineInfo
 from core.contract.messages import TokenLogprob, merge
-from core.load import load
+from core.engine.thread import Ready
 from core.text.output import OutputText
 from core.text.tokenizer import Tokenizer
-from core.thread import Ready
 from schemas.chat_chunk import ChatCompletionChunk
 from schemas.completions import Completion
 from server.app.app import create_app

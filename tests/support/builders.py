@@ -12,7 +12,7 @@ from core.kv.manager import KVCacheManager
 from core.kv.window_group import WindowSize
 from core.scheduler import Scheduler
 from core.scheduler.demand import Demand
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 
 def make_params(**fields: Any) -> SamplingParams:

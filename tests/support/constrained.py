@@ -13,7 +13,7 @@ from core.grammar.compiler import GrammarCompiler
 from core.grammar.processor import GrammarProcessor
 from core.sampling.processors import default_processors
 from core.sampling.sampler import Sampler
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 from core.text.tokenizer import Tokenizer
 from tests.support.builders import make_sequence
 from tests.support.tokenizers import byte_level

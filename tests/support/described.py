@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from transformers import Cohere2Config, Olmo2Config, PhiConfig, PretrainedConfig
 
-from core.build import LoadedEngine, assemble
+from core.assembly.build import LoadedEngine, assemble
 from core.contract.config import EngineConfig, ModelConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.executors.compiled import CompiledExecutor
 from core.executors.described import described
 from core.executors.load import load_described
 from core.kernels.cpu.bindings import Kernels
-from core.model.forward import EagerForward, ForwardPass
-from core.model.loaded_model import LoadedModel
+from core.load.loaded_model import LoadedModel
+from core.run.forward import EagerForward, ForwardPass
 from core.text.tokenizer import Tokenizer
 from tests.support.checkpoints import (
     CONFIGS,

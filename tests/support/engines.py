@@ -11,12 +11,12 @@ import anyio
 import anyio.lowlevel
 from transformers import PreTrainedTokenizerBase
 
-from core.build import LoadedEngine
+from core.assembly.build import LoadedEngine
 from core.contract.info import EngineInfo
 from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
 from core.contract.params import SamplingParams
 from core.grammar.compiler import GrammarCompiler
-from core.step_timer import StepTimer
+from core.observe.step_timer import StepTimer
 from core.text.tokenizer import Tokenizer
 from tests.support.tokenizers import byte_level
 

@@ -27,7 +27,7 @@ from core.fusion.rotary import FUNCTION
 from core.kernels.triton import draw, gated, norm, rotary
 from core.kernels.triton.attention import chunk, decode, merge, write
 from core.kernels.triton.head_norm import HeadNorm
-from core.pinned import Download
+from core.system.pinned import Download
 
 META = torch.device("meta")
 

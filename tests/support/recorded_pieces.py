@@ -11,8 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from core.model.forward import Logits
-from core.model.graphs.capture import Compute, ComputeInPieces, Work
+from core.batch.logits import Logits
+from core.run.graphs.capture import Compute, ComputeInPieces, Work
 from tests.support.rerun_capture import RerunCapture
 
 

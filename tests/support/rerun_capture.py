@@ -1,7 +1,7 @@
 """A GraphCapture for devices without CUDA graphs."""
 
-from core.model.forward import Logits
-from core.model.graphs.capture import Compute
+from core.batch.logits import Logits
+from core.run.graphs.capture import Compute
 
 
 class RerunCapture:

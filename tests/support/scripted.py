@@ -12,12 +12,12 @@ from collections.abc import Sequence as AnySequence
 from typing import Any
 
 from core.contract.messages import PromptLogprobs, StepOutput, TokenLogprob
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.kv.manager import KVCacheManager
 from core.kv.window_group import WindowSize
 from core.sampling.result import RowFailure, SampledTokens, SequenceResult
 from core.scheduler import ScheduledSequence, SchedulerOutput
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 from core.text.detokenizer import ByteDetokenizer
 from tests.support.builders import make_kv, make_request, make_scheduler
 

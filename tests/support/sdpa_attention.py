@@ -11,9 +11,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from core.attention.cache_write import write_to_cache
+from core.batch.model_input import ModelInput
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model_input import ModelInput
 
 
 class SDPABackend:

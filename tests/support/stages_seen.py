@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.load_progress import LoadProgress, LoadStage
+from core.observe.load_progress import LoadProgress, LoadStage
 
 
 class StagesSeen(LoadProgress):

@@ -9,9 +9,9 @@ import torch
 from core.attention.torch_backend import PagedTorchBackend
 from core.attention.triton.decode_plan import PackedDecodePlan, decode_words
 from core.attention.triton.plan import StepPlan
+from core.batch.model_input import ModelInput
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model_input import ModelInput
 
 
 class StaticTorchBackend(PagedTorchBackend):

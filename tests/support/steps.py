@@ -7,7 +7,7 @@ from typing import Any
 
 from core.kv.window_group import WindowSize
 from core.scheduler import SchedulerOutput
-from core.sequence import Sequence, Status
+from core.state.sequence import Sequence, Status
 from tests.support.builders import blocks_of, make_kv, make_scheduler, make_sequence
 from tests.support.scripted import CacheModel
 

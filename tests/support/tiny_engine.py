@@ -13,18 +13,18 @@ from core.attention.base import BackendFactory, backend_factory
 from core.attention.layer_groups import layer_groups, one_group
 from core.contract.messages import EngineRequest, StepOutput
 from core.contract.params import SamplingParams
-from core.engine import Engine
+from core.engine.engine import Engine
+from core.hook.hook import AttentionHook
 from core.kv.manager import KVCacheManager
-from core.model.cache import KVCache, blocks_per_seq
-from core.model.executor import Attending, Executor
-from core.model.forward import EagerForward, ForwardPass
-from core.model.hook import AttentionHook
-from core.model.last_tokens import LastTokens
-from core.model.limits import Limits
-from core.model.runner import ModelRunner
+from core.load.executor import Attending, Executor
+from core.run.forward import EagerForward, ForwardPass
+from core.run.last_tokens import LastTokens
+from core.run.limits import Limits
+from core.run.runner import ModelRunner
 from core.sampling.draw import load_row_draw
 from core.sampling.sampler import Sampler
 from core.scheduler import Scheduler
+from core.sizing.cache import KVCache, blocks_per_seq
 from core.text.tokenizer import Tokenizer
 from tests.support.builders import NoDemand
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model

@@ -11,11 +11,11 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from core.attention.triton import backend, device
+from core.batch.model_input import ModelInput
 from core.kernels.triton import quantised_linear
 from core.kernels.triton.draw import draw_rows
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model_input import ModelInput
 
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
 """Most bytes of shared memory per program, by compute capability."""

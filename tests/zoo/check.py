@@ -9,13 +9,13 @@ from typing import Any, Literal
 import torch
 from transformers import GenerationConfig
 
-from core.build import assemble
+from core.assembly.build import assemble
 from core.contract.config import EngineConfig, Quantization
 from core.contract.errors import ModelLoadError
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.engine import Engine
-from core.model.loaded_model import describe
+from core.engine.engine import Engine
+from core.module.facts import describe
 from core.text.tokenizer import Tokenizer
 from tests.support.tokenizers import byte_level
 from tests.zoo.fields import CONTEXT

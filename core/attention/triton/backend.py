@@ -36,13 +36,13 @@ from core.attention.triton.plan import (
     decode_part,
     split_arrays,
 )
+from core.batch.model_input import ModelInput
 from core.kernels.triton.attention.parts import DecodePart
 from core.kernels.triton.attention.shape import kernel_shape, power_of_two
 from core.kernels.triton.attention.splits import SHORTEST_SPLIT
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model_input import ModelInput
-from core.pinned import Uploads
+from core.system.pinned import Uploads
 
 
 class TritonBackend:

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from core.attention.triton.plan import ALIGN, Arrays, Layout, StepPlan, decode_part, split_arrays
+from core.batch.model_input import ModelInput
 from core.kernels.triton.attention.parts import DecodePart
 from core.kernels.triton.attention.splits import max_num_splits
-from core.model_input import ModelInput
-from core.pinned import WordArray
+from core.system.pinned import WordArray
 
 
 class PackedDecodePlan:

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from core.batch.model_input import ModelInput
 from core.kernels.triton.attention.parts import ChunkPart, DecodePart, SplitPart
 from core.kernels.triton.attention.splits import IntArray, first_tokens, split_lens
-from core.model_input import ModelInput
-from core.pinned import WordArray
+from core.system.pinned import WordArray
 
 ALIGN = 4
 """Words: 16 bytes."""

@@ -15,8 +15,8 @@ from core.fusion.patterns import HEAD_NORMS
 from core.fusion.proof import NUM_ROWS, Proof, left_out, output_of
 from core.fusion.rotary import applies_rope, install_rotation, original_rotation
 from core.fusion.visitor import AttentionSite, Place
+from core.hook.interface import routed
 from core.kernels.triton.head_norm import HeadNorm
-from core.model.attention_interface import routed
 
 
 class HeadNormCandidate:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from core.fusion.patterns import LLAMA_LAYER, dense, layer_names, matrix_of
 from core.fusion.proof import NUM_ROWS, Proof, left_out, output_of, plain_attention
 from core.fusion.visitor import AttentionSite, Place
-from core.model.attention_interface import routed
+from core.hook.interface import routed
 
 
 class ResidualLinear(nn.Module):

@@ -15,8 +15,8 @@ import msgspec
 
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import Choice
-from core.grammar.deep_stack import on_deep_stack
-from core.grammar.matchers import MatcherFactory
+from core.grammar.matcher.deep_stack import on_deep_stack
+from core.grammar.matcher.matchers import MatcherFactory
 from core.grammar.trial.limits import limited, prefer_to_die
 from core.grammar.trial.memory import allocated_bytes, resident_bytes
 from core.grammar.trial.messages import Setup, Trial, Verdict, read_message, write_message

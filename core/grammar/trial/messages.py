@@ -13,7 +13,7 @@ from typing import IO, Any, TypeVar
 import msgspec
 
 from core.contract.grammar import DroppedKeyword, Grammar
-from core.grammar.matchers import TokenTable
+from core.grammar.matcher.matchers import TokenTable
 
 T = TypeVar("T")
 

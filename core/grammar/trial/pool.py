@@ -11,7 +11,7 @@ from collections.abc import Callable
 from core.contract.config import GrammarLimits
 from core.contract.errors import InvalidRequest, RequestCancelled, Unavailable
 from core.contract.grammar import Grammar
-from core.grammar.matchers import TokenTable
+from core.grammar.matcher.matchers import TokenTable
 from core.grammar.trial.messages import Setup, Verdict, encode_message
 from core.grammar.trial.process import POLL_SECONDS, ChildFailed, TrialProcess
 

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from core import huge_pages
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.grouped import GroupedWeight
 from core.kernels.cpu.linear import PackedWeight, interleave_biases, padded_bias, padded_rows
+from core.system import huge_pages
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from core import load_progress
+from core.observe import load_progress
 
 logger = logging.getLogger("roseinfer.core")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from core.kernels.cpu.building import TIMEOUT, KernelsUnavailable, build
-from core.user_folders import user_folders
+from core.system.user_folders import user_folders
 
 logger = logging.getLogger("roseinfer.core")
 

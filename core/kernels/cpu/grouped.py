@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from core import huge_pages
 from core.kernels.cpu.bindings import Kernels, address
 from core.kernels.cpu.linear import Epilogue, Format, Rows, pack_into, padded_rows
+from core.system import huge_pages
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,4 +196,5 @@ class LayerCall(ctypes.Structure):
         ("input_norm", Norm),
         ("first_input", c_int64),
         ("output_scale", c_double),
+        ("gate", c_int64),
     )

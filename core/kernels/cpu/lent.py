@@ -8,7 +8,7 @@ from core.kernels.cpu.bindings import Kernels
 
 
 class LentCore:
-    """A ``Lender`` (core/hand_over.py).
+    """A ``Lender`` (core/system/hand_over.py).
 
     The last thread of a team waits for its core; ``source/team.h`` says how.
     """

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from core import huge_pages
 from core.kernels.cpu.bindings import Kernels, address
+from core.system import huge_pages
 
 _SOURCES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 """Types of weights that the kernel packs, by its number for them."""

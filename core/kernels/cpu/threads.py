@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from core.kernels.cpu.bindings import Kernels
-from core.machine import NodeThreads, threads_by_node
+from core.system.machine import NodeThreads, threads_by_node
 
 logger = logging.getLogger("roseinfer.core")
 

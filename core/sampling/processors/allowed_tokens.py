@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from core.contract.params import SamplingParams
-from core.pinned import upload
 from core.sampling.processors.per_request import PerRequest
-from core.sequence import Sequence
+from core.state.sequence import Sequence
+from core.system.pinned import upload
 
 
 class AllowedTokens:

@@ -8,7 +8,7 @@ import torch
 from core.contract.params import SamplingParams
 from core.sampling.processors.entries import Float64Array, entries, exclude
 from core.sampling.processors.per_request import PerRequest
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 
 class BadWords:

@@ -10,7 +10,7 @@ from core.kernels.cpu import edits
 from core.kernels.cpu.library import kernels
 from core.sampling.processors.entries import Float64Array, entries
 from core.sampling.processors.per_request import PerRequest
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 
 class Bias:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from core.pinned import upload
+from core.system.pinned import upload
 
 Float64Array = npt.NDArray[np.float64]
 

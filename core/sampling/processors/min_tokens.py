@@ -7,7 +7,7 @@ import torch
 
 from core.contract.params import SamplingParams
 from core.sampling.processors.entries import entries, exclude
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 
 class MinTokens:

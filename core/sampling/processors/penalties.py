@@ -10,7 +10,7 @@ from core.kernels.cpu.edits import Entries, penalise
 from core.kernels.cpu.library import kernels
 from core.sampling.processors.entries import Float64Array
 from core.sampling.processors.entries import entries as addresses
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 
 class Penalties:

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from core.contract.params import SamplingParams
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 
 class LogitsProcessor(Protocol):

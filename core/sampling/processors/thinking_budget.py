@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from core.contract.params import SamplingParams
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 
 class ThinkingBudget:

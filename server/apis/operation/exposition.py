@@ -13,7 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from core.histogram import Counts
+from core.observe.histogram import Counts
 from server.apis.operation.metrics import Metric, MetricValues, Values
 
 _FAMILIES: dict[str, Any] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias, cast
 
-from core.histogram import SECONDS, Counts, Histogram
+from core.observe.histogram import SECONDS, Counts, Histogram
 from server.bridge.bridge import BridgeState
 from server.generation.serving import Serving
 

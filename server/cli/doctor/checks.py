@@ -15,7 +15,7 @@ import msgspec
 from packaging.requirements import Requirement
 
 from core.contract.config import EngineConfig
-from core.machine import ROOT, available_memory, cpu_quota, num_cores, total_memory
+from core.system.machine import ROOT, available_memory, cpu_quota, num_cores, total_memory
 from server.net.connection_limit import possible_connections, raise_descriptor_limit
 from server.net.endpoint import ListenError, open_endpoint
 from server.settings.settings import Settings

@@ -6,16 +6,16 @@ import time
 
 import torch
 
+from core.assembly.fit import Fit, estimate_fit
+from core.assembly.path_trial import try_path
+from core.assembly.tokenizer import tokenizer_of
 from core.contract.errors import first_line
 from core.executors.described import files_of
-from core.fit import Fit, estimate_fit
 from core.kernels.cpu.building import KernelsUnavailable
 from core.kernels.cpu.compiler import cached_library, compiled_library
 from core.kernels.cpu.library import load
-from core.model.tokenizer import tokenizer_of
 from core.models.spec import Undescribed
 from core.models.table import table_of
-from core.path_trial import try_path
 from core.pooling.check import check_pooler
 from core.pooling.recipe import read_recipe
 from core.proof.prove import prove

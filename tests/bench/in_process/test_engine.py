@@ -8,7 +8,7 @@ from bench.in_process.run import sampling_params
 from bench.settings import EngineTarget, Pace, Sampling
 from bench.timetable import Timetable
 from bench.workload import Request
-from core.build import load_engine
+from core.assembly.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 
 GREEDY = Sampling()

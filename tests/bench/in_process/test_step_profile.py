@@ -5,10 +5,10 @@ import torch
 
 from bench.in_process.module_times import ModuleTimes, hook_seconds
 from bench.in_process.step_profile import StepProfile
-from core.build import load_engine
+from core.assembly.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.kernels.cpu.library import kernels
-from core.step_timer import STAGES
+from core.observe.step_timer import STAGES
 from tests.support.builders import make_request
 
 

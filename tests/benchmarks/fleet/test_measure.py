@@ -11,7 +11,7 @@ from bench import random_model
 from benchmarks.fleet import __main__ as program
 from benchmarks.fleet import measure as script
 from benchmarks.fleet.machine import read_machine
-from core.model.keys_per_row import keys_per_row
+from core.run.keys_per_row import keys_per_row
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from core.build import load_engine
+from core.assembly.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 
 

@@ -9,10 +9,10 @@ import torch
 from benchmarks.attention_batch import shuffled_batch
 from benchmarks.fill_cache import fill
 from core.attention.base import BackendFactory, backend_factory
+from core.batch.model_input import ModelInput
 from core.contract.errors import ModelLoadError
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model_input import ModelInput
 from tests.support.sdpa_attention import SDPABackend
 
 BLOCK_SIZE = 4

@@ -1,7 +1,7 @@
 import torch
 
 from core.attention.layer_groups import groups_on, layer_groups, one_group
-from core.layer_spec import LayerSpec
+from core.kv.layer_spec import LayerSpec
 
 
 def spec(window: int | None) -> LayerSpec:

@@ -9,10 +9,10 @@ import torch
 from benchmarks.attention_batch import batch_of
 from benchmarks.fill_cache import fill, rounded
 from core.attention import cpu_backend as paged_cpu
+from core.batch.model_input import ModelInput
 from core.kernels.cpu.library import kernels
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model_input import ModelInput
 from tests.support.builds import BUILDS, build
 from tests.support.sdpa_attention import SDPABackend
 from tests.support.threads import num_threads

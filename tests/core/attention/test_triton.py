@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from benchmarks.attention_batch import shuffled_batch
+from core.batch.model_input import ModelInput
 from core.contract.errors import ModelLoadError
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model_input import ModelInput
 
 pytest.importorskip("triton")
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from core.batch.logits import Logits
+from core.batch.model_input import ModelInput
 from core.kernels.cpu.library import kernels
-from core.model.forward import EagerForward, Logits
-from core.model_input import ModelInput
+from core.run.forward import EagerForward
 from core.sampling.greedy import FAILED, MASKED, greedy_tokens
 from tests.support.described import BFLOAT16, FLOAT32, INT8, edited, executor_of, wrapped
 from tests.support.each import each

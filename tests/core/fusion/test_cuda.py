@@ -17,8 +17,8 @@ from core.fusion.cuda.mlp import FusedGatedMLP
 from core.fusion.cuda.norm import FusedRMSNorm
 from core.fusion.cuda.ops import TritonOps
 from core.fusion.cuda.residual import ResidualLinear
-from core.model.attention_interface import ATTENTION_NAME
-from core.model.hook import AttentionHook
+from core.hook.hook import AttentionHook
+from core.hook.interface import ATTENTION_NAME
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
 from tests.support.torch_ops import TorchOps
 

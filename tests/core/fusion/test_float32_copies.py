@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from core import pieces
 from core.fusion import float32_copies
 from core.fusion.float32_copies import Float32Copies
+from core.kernels import linear_in_pieces as pieces
 
 
 def modules_of(dtype: torch.dtype) -> list[nn.Module]:

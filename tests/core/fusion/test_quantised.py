@@ -10,17 +10,17 @@ from torch import nn
 
 pytest.importorskip("triton")
 
+from core.assembly.accelerate import accelerate, accelerate_on_cuda
 from core.contract.config import Quantization
 from core.contract.errors import ModelLoadError
-from core.fusion.accelerate import accelerate, accelerate_on_cuda
 from core.fusion.cuda.catalogue import fuse_for_cuda
 from core.fusion.cuda.linear import WeightLinear
 from core.fusion.cuda.ops import TritonOps
 from core.fusion.cuda.quantised import FORMATS, quantise
 from core.fusion.patterns import matrix_of
+from core.hook.hook import AttentionHook
 from core.kernels.triton.types import IS_INTERPRETED
-from core.model.hook import AttentionHook
-from core.model.loaded_model import LoadedModel
+from core.load.loaded_model import LoadedModel
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 from tests.support.tiny_engine import build_engine, prompts, request, run, token_ids
 from tests.support.torch_ops import TorchOps

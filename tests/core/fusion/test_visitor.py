@@ -10,7 +10,7 @@ from torch import nn
 
 from core.fusion.proof import Proof
 from core.fusion.visitor import AttentionSite, Place, Replacement, Visitor, place_of
-from core.layer_spec import LayerSpec
+from core.kv.layer_spec import LayerSpec
 
 SPEC = LayerSpec(1, 1, 4, 4, 0.5, None)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.build import load_engine
+from core.assembly.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import F32

@@ -8,7 +8,7 @@ import torch
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.families import FAMILIES
-from core.model.gguf import load_gguf
+from core.module.gguf import load_gguf
 from tests.support.gguf_files import Raw, write_gguf
 from tests.support.gguf_models import (
     MODELS,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from core.gguf.merges import merges_of
+from core.gguf.vocabulary.merges import merges_of
 
 ROOT = Path(__file__).parents[3]
 

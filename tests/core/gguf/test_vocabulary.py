@@ -11,12 +11,12 @@ from tokenizers import Regex, decoders, normalizers
 from tokenizers import pre_tokenizers as pre
 
 from core.contract.errors import ModelLoadError
-from core.gguf.export.vocabulary import describe_tokenizer
-from core.gguf.export.writer import header
+from core.export.vocabulary import describe_tokenizer
+from core.export.writer import header
 from core.gguf.metadata import Metadata
-from core.gguf.pre_tokenizers import PRE_TOKENIZERS
 from core.gguf.reader import read_header
-from core.gguf.tokenizer import splitter, tokenizer_of
+from core.gguf.vocabulary.pre_tokenizers import PRE_TOKENIZERS
+from core.gguf.vocabulary.tokenizer import splitter, tokenizer_of
 from core.text.fast_tokenizer import FastTokenizer
 from tests.support.tokenizers import TEXTS, byte_fallback, byte_level
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from core.export.writer import NewTensor, write_gguf
 from core.gguf.blocks import F32, Q8_0
-from core.gguf.export.writer import NewTensor, write_gguf
 from core.gguf.file import GgufFile
 from tests.support.gguf_blocks import random_matrix
 

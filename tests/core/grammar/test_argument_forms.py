@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.contract.grammar import ToolSpec, tool_calls
-from tests.core.grammar.test_fitting import MARKUPS, ROLE, names, object_of
+from tests.core.grammar.matcher.test_fitting import MARKUPS, ROLE, names, object_of
 from tests.support.constrained import Decoder
 from tests.support.each import each
 

@@ -26,7 +26,7 @@ from core.contract.params import SamplingParams
 from core.grammar import cache as cache_module
 from core.grammar import compiler as compiler_module
 from core.grammar.compiler import GrammarCompiler
-from core.grammar.matchers import MatcherFactory, error_message
+from core.grammar.matcher.matchers import MatcherFactory, error_message
 from core.grammar.progress import MAX_MASK_SECONDS
 from core.text.tokenizer import Tokenizer
 from tests.support.constrained import Decoder, builtin, refusal

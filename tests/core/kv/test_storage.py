@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage, block_nbytes
-from core.layer_spec import LayerSpec
-from core.memory_ahead import HUGE_PAGE
+from core.system.memory_ahead import HUGE_PAGE
 
 CPU = torch.device("cpu")
 

@@ -5,29 +5,32 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from core.attention.base import AttentionBackend
 from core.attention.cpu_backend import PagedCPUBackend
 from core.attention.torch_backend import PagedTorchBackend
+from core.batch.logits import Logits
+from core.batch.model_input import ModelInput
 from core.executors.compiled import CompiledExecutor
 from core.executors.layer_calls import CallBuilder
 from core.executors.plain import PlainExecutor, attention_layers
 from core.executors.plain_weights import Weights, read_weights
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.linear import Format
+from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
-from core.layer_spec import LayerSpec
-from core.model.forward import Logits
-from core.model_input import ModelInput
 from core.models.families import describe
 from core.models.spec import DecoderSpec
+from core.proof.reference import draw
 from core.weights.packer import Packer
 from core.weights.roles import RoleReader, SafetensorsFiles
 from tests.core.models.cases import SIZES, Case
@@ -40,7 +43,14 @@ CHUNKS = (0, 1, 5, 2, 11, 1)
 """Tokens that sequences compute in a step, in turns."""
 
 
+def needs_class(family: str) -> None:
+    """Skip where this release of transformers does not have the family."""
+    if family not in CONFIG_MAPPING:
+        pytest.skip(f"transformers {version('transformers')} has no {family}")
+
+
 def config_of(case: Case) -> Any:
+    needs_class(case.family)
     known = AutoConfig.for_model(case.family).to_dict()
     sizes = {name: value for name, value in SIZES.items() if name in known}
     return AutoConfig.for_model(case.family, **sizes | case.fields)
@@ -52,7 +62,7 @@ class Twin:
     def __init__(self, case: Case, folder: Path) -> None:
         self.case, self.folder = case, folder
         model = _eager(AutoModelForCausalLM.from_config, config_of(case))
-        _draw(model)
+        draw(model)
         model.save_pretrained(folder)
         model = _eager(AutoModelForCausalLM.from_pretrained, folder)
         with torch.inference_mode():
@@ -101,26 +111,6 @@ def _eager(make: Any, source: Any) -> Any:
 
 def _prompt(length: int) -> torch.Tensor:
     return torch.randint(3, 97, (length,), generator=torch.Generator().manual_seed(length))
-
-
-def _draw(model: torch.nn.Module) -> None:
-    """Values with which logits differ from token to token, no norm or bias at its neutral value."""
-    generator = torch.Generator().manual_seed(1)
-    embedding = 0.1 if "gemma" in model.config.model_type else 0.7  # Gemmas multiply them
-    buffers = [b for b in model.named_buffers() if b[0].endswith(("correction_bias", "scalar"))]
-    for name, x in [*model.named_parameters(), *buffers]:
-        noise = torch.randn(x.shape, generator=generator)
-        if x.dim() > 1 and "correction_bias" not in name:
-            size = 1.2 / min(x.shape[-2:]) ** 0.5
-            if "embed" in name or "wte" in name:
-                size = embedding
-            elif name.endswith("gate_up_proj_bias"):
-                size = 2.5  # beyond the limit of gpt-oss's gate
-            x.data.copy_(noise * size)
-        else:
-            x.data.copy_(0.3 * noise + name.endswith(("norm.weight", "scalar")))
-            if "q_norm" in name:
-                x.data.mul_(0.25)  # Gemma 4 does not divide scores: rounding would grow with them
 
 
 def storage_of(layers: Sequence[LayerSpec], num_seqs: int) -> KVStorage:

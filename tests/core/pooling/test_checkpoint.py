@@ -13,9 +13,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from core.assembly.load import load as load_all
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
-from core.load import load as load_all
 from core.pooling.check import check_pooler
 from core.pooling.checkpoint import context_of, load_module
 from core.pooling.heads import load_dense

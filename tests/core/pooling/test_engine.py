@@ -5,8 +5,8 @@ import torch
 
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.engine import ENGINE_FAILED, failed_with
-from core.failures import MAX_FAILED_STEPS
+from core.engine.engine import ENGINE_FAILED, failed_with
+from core.engine.failures import MAX_FAILED_STEPS
 from core.pooling.engine import FIRST_TOKENS, PoolingEngine
 
 

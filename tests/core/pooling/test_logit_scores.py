@@ -16,11 +16,11 @@ from transformers import (
     Qwen3ForSequenceClassification,
 )
 
+from core.assembly.load import load
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.load import load
 from core.text.message_template import encode_shown
 from tests.support.pooling_models import (
     FALSE_ID,

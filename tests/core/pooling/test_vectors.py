@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from core.assembly.load import load
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.load import load
 from tests.support.pooling_models import (
     CONTEXT,
     WIDTH,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import CONFIG_MAPPING
 
 from core.executors.supported import check_supported
 from core.kernels.cpu.library import kernels
@@ -25,6 +26,7 @@ from tests.core.models.changes import changed
 from tests.core.models.test_keys import FIRST, config_of, plain
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning"),
     pytest.mark.slow,
     pytest.mark.skipif(kernels() is None, reason="no C++ compiler"),
 ]
@@ -49,24 +51,22 @@ def test_every_case_is_exact(case: Case, tmp_path: Path) -> None:
     assert (verdict.is_exact, verdict.reason, verdict.is_remembered) == (True, "", False)
 
 
-def test_every_row_is_exact_or_not_compiled(tmp_path: Path) -> None:
+def test_every_row_is_exact(tmp_path: Path) -> None:
     """What the container image does when it is made."""
     found = dict(prove_rows(tmp_path / "verdicts"))
     assert found.keys() == {"built-in model", *FAMILIES}
     proved = {name: v for name, v in found.items() if isinstance(v, Verdict)}
-    assert {"built-in model", "llama", "qwen3", "gpt2", "gpt_oss", "mixtral"} <= proved.keys()
+    assert proved.keys() == {"built-in model", *FAMILIES} & {"built-in model", *CONFIG_MAPPING}
     assert not [f"{name}: {v}" for name, v in proved.items() if not v.is_exact]
-    missing = set(found.values()) - set(proved.values())
-    assert all("compiled kernels do not compute" in str(reason) for reason in missing)
     assert len(list((tmp_path / "verdicts").iterdir())) == len(proved)
 
 
 NO_MEANING = {
-    "gpt2": {"alpha", "input_norm"},
+    "gemma3_text": {"alpha", "input_norm"},
     "gpt_oss": {"groups_chosen", "name", "has_shared_gate", "input_norm"},
+    "olmoe": {"groups_chosen", "alpha", "has_shared_gate", "input_norm"},
     "phi3": {"alpha", "input_norm"},
     "qwen2_moe": {"groups_chosen", "alpha", "input_norm"},
-    "qwen3": {"alpha", "input_norm"},
 }
 """Fields that change nothing, given the others: no limit, no groups, no layer input."""
 
@@ -82,7 +82,7 @@ def test_a_wrong_spec_is_found(family: str, tmp_path: Path) -> None:
             try:
                 executor = executor_of(tmp_path, lambda _length: (other, names), twin)  # noqa: B023
                 return bool(compare(executor, expected))  # noqa: B023
-            except Undescribed:
+            except Exception:  # noqa: BLE001 - prove refuses on any
                 return True
 
         assert not is_found(spec)
@@ -96,7 +96,7 @@ def wrong(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Rows that mistake an epsilon."""
 
     def mistaken(values: Any, length: int) -> Any:
-        return describe({**values, "rms_norm_eps": 0.06}, length)
+        return describe({**values, "rms_norm_eps": 0.3}, length)
 
     with monkeypatch.context() as patch:
         patch.setattr(proof, "describe", mistaken)
@@ -126,7 +126,7 @@ def test_what_is_not_described_or_not_compiled_is_not_exact(tmp_path: Path) -> N
 
     assert reason({"model_type": "mamba2"}) == "no row has the model_type 'mamba2'"
     assert reason(values_of("llama") | {"use_alibi": True}).startswith("use_alibi is True")
-    assert "do not compute" in reason(values_of("deepseek_v3"))
+    assert "do not compute" in reason(values_of("gpt_oss") | {"swiglu_limit": 6.0})
     assert not list(tmp_path.iterdir())
 
 

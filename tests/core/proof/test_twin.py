@@ -13,6 +13,7 @@ from core.proof.__main__ import values_of
 from core.proof.twin import LENGTH, ROPE_LENGTH, twin_values, twins_of
 from tests.core.models.cases import OLDER_FORMS
 from tests.core.models.test_keys import FIRST, config_of, plain
+from tests.core.models.twins import needs_class
 
 
 def pattern(part: Any) -> Any:
@@ -34,6 +35,7 @@ def spec_of(values: dict[str, Any]) -> DecoderSpec:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_twin_has_the_pattern_of_its_original(family: str) -> None:
+    needs_class(family)
     values = values_of(family)
     real, small = spec_of(values), spec_of(twin_values(values))
     assert pattern(small) == pattern(real)

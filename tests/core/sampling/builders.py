@@ -10,7 +10,7 @@ import torch
 
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.scheduler.demand import Demand
-from core.sequence import Sequence, Status
+from core.state.sequence import Sequence, Status
 from tests.support.builders import blocks_of
 from tests.support.steps import Steps
 

@@ -9,7 +9,7 @@ import pytest
 
 from core.scheduler import ScheduledSequence, Scheduler
 from core.scheduler.step_time import StepTime
-from core.sequence import Sequence, Status
+from core.state.sequence import Sequence, Status
 from tests.support.builders import make_kv, make_scheduler, make_sequence
 
 BLOCK, LIMIT, SLOWDOWN = 16, 0.05, 3

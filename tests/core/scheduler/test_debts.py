@@ -6,7 +6,7 @@ import pytest
 
 from core.scheduler.debts import Debts
 from core.scheduler.prompt_rows import PromptRows
-from core.sequence import Status
+from core.state.sequence import Status
 from tests.support.steps import Steps
 
 DEMANDS = {"a": 500, "b": 400}

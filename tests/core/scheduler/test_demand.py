@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.scheduler.demand import FIRST_EXPECTATION, Demand, peak_growth
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 from tests.support.builders import make_sequence
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from core.sequence import Sequence, Status
+from core.state.sequence import Sequence, Status
 from tests.support.each import each
 from tests.support.steps import Steps
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.scheduler.prompt_rows import PromptRows
-from core.sequence import Status
+from core.state.sequence import Status
 from tests.support.steps import Steps
 
 KEYS_PER_ROW, BLOCK = 300, 16

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from core.scheduler.demand import Demand
-from core.sequence import Sequence, Status
+from core.state.sequence import Sequence, Status
 from tests.support.builders import NoDemand, blocks_of
 from tests.support.steps import Steps
 

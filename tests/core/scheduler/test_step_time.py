@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.scheduler.step_time import StepTime
-from core.sequence import Sequence, Status
+from core.state.sequence import Sequence, Status
 from tests.support.steps import Steps
 
 LEAST = 16

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from core.scheduler import admission
 from core.scheduler.demand import Demand
 from core.scheduler.victims import victim_of
-from core.sequence import Sequence, Status
+from core.state.sequence import Sequence, Status
 from tests.support.steps import Steps
 
 

@@ -15,8 +15,8 @@ import sys
 from core.system import torch_import
 torch_import.leave_out()
 import torch
-from core.model.modelling_import import import_modelling
-from core.model.on_meta import QuickOnMeta
+from core.module.modelling_import import import_modelling
+from core.module.on_meta import QuickOnMeta
 assert "torch._decomp" not in sys.modules
 """
 
@@ -132,7 +132,7 @@ def test_a_plain_checkpoint_needs_none_of_it(tmp_path) -> None:
     tiny_model("qwen3").save_pretrained(tmp_path)
     program = """
 from core.contract.config import ModelConfig
-from core.model.loader import load_model
+from core.module.loader import load_model
 """
     program += f'load_model(ModelConfig(model={str(tmp_path)!r}, device="cpu"))\n'
     assert run(program + 'print("torch._decomp" in sys.modules)') == ["False"]

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from core import builtin_model
-from core.build import load_engine
+from core.assembly.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.text.chat_templates import TEMPLATE_NAMES, named_template

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -19,14 +18,15 @@ from transformers import AutoTokenizer
 from transformers.models.auto import tokenization_auto
 
 from core import builtin_model
+from core.contract.errors import InvalidRequest
 from core.models.families import FAMILIES
 from core.text import tokenizer_classes
 from core.text.tokenizer import Tokenizer
 from core.text.tokenizer_classes import BASE, RULES
 from core.text.tokenizer_json import NotReadError, read_tokenizer
 from tests.support.pooling_models import bert_tokenizer, pair_tokenizer
+from tests.support.same_tokenizers import check_same, check_text, state_of
 from tests.support.tokenizers import (
-    TEXTS,
     byte_fallback,
     byte_level,
     metaspace,
@@ -38,13 +38,6 @@ BUILDERS = (byte_level, byte_fallback, metaspace, word_piece, bert_tokenizer, pa
 CLASSES = sorted(RULES.keys() - {BASE})
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<unk>", "<s>", "</s>", "<tool_call>", "the")
 NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "image_token")
-ALL_TEXTS = (
-    *TEXTS,
-    "",
-    " ",
-    " a<s>b </s> the<unk>",
-    "<|im_start|>x <tool_call>y<new> <image>é e\u0301",
-)
 
 
 IS_NEW = version("transformers") >= "5.24"
@@ -70,50 +63,6 @@ def write(folder: Path, **files: Any) -> Path:
 def fields_of(folder: Path, name: str = "tokenizer_config") -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
     return found
-
-
-def check_same(folder: Path) -> None:
-    """Compare everything that a tokenizer is with what transformers loads."""
-    ours, theirs = read_tokenizer(folder), AutoTokenizer.from_pretrained(str(folder))
-    for backend in (ours.backend_tokenizer, theirs.backend_tokenizer):
-        backend.no_truncation()
-        backend.no_padding()
-    assert state_of(ours) == state_of(theirs)
-    assert ours.special_tokens_map == theirs.special_tokens_map
-    for name in ("bos_token", "unk_token", "chat_template", "model_max_length"):
-        assert getattr(ours, name) == getattr(theirs, name)
-    for name in ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"):
-        assert getattr(ours, name) == getattr(theirs, name)
-    assert len(ours) == len(theirs)
-    assert ("token_type_ids" in ours.model_input_names) == (
-        "token_type_ids" in theirs.model_input_names
-    )
-    try:
-        theirs.encode("".join(ALL_TEXTS))
-    except Exception as error:  # noqa: BLE001 - no token for unknown characters
-        with pytest.raises(type(error), match=re.escape(str(error))):
-            ours.backend_tokenizer.encode("".join(ALL_TEXTS))
-        return
-    for text in ALL_TEXTS:
-        check_text(ours, theirs, text)
-
-
-def state_of(tokenizer: Any) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
-    return state
-
-
-def check_text(ours: Any, theirs: Any, text: str) -> None:
-    for adds in (True, False):
-        ids = ours.backend_tokenizer.encode(text, add_special_tokens=adds).ids
-        assert ids == theirs.encode(text, add_special_tokens=adds)
-        pair = ours.backend_tokenizer.encode(text, "the fox", add_special_tokens=adds)
-        expected = theirs(text, "the fox", add_special_tokens=adds, return_token_type_ids=True)
-        assert (pair.ids, pair.type_ids) == (expected.input_ids, expected.token_type_ids)
-        for skips in (True, False):
-            assert ours.decode(
-                ids, skip_special_tokens=skips, clean_up_tokenization_spaces=False
-            ) == theirs.decode(ids, skip_special_tokens=skips, clean_up_tokenization_spaces=False)
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +104,34 @@ def test_types_have_the_classes_of_transformers():
 def test_all_tokenizers_at_hand_are_those_of_transformers(folders):
     for folder in folders:
         check_same(folder)
+
+
+def test_a_tokenizer_reads_the_same_in_both(pairs):
+    """What ``Tokenizer`` makes of them."""
+    for pair in pairs:
+        ours, theirs = map(Tokenizer, pair)
+        assert len(ours) == len(theirs)
+        for token_id in range(len(ours)):
+            assert ours.token_bytes(token_id) == theirs.token_bytes(token_id)
+        assert ours.vocabulary.is_exact == theirs.vocabulary.is_exact
+        for name in (
+            *("special_ids", "end_token_ids", "max_bytes_per_token", "takes_blanks"),
+            *("model_max_length", "chat_template", "tool_template"),
+        ):
+            assert getattr(ours, name) == getattr(theirs, name)
+        assert ours.fim_token_ids() == theirs.fim_token_ids()
+        ids, start = ours.first_of_pairs("the fox").with_second("a fox")
+        assert (ids, start) == theirs.first_of_pairs("the fox").with_second("a fox")
+        if ours.chat_template is not None:
+            talk = [{"role": "user", "content": "hi <|im_end|>"}]
+            assert ours.encode_chat(talk) == theirs.encode_chat(talk)
+
+
+def test_arguments_of_transformers_are_no_variables_of_templates():
+    tokenizer = Tokenizer.load(builtin_model.path())
+    for name in ("padding", "tokenize", "messages", "return_dict"):
+        with pytest.raises(InvalidRequest, match=name):
+            tokenizer.render_chat([{"role": "user", "content": "a"}], template_kwargs={name: 1})
 
 
 @given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
@@ -253,7 +230,7 @@ def test_the_text_side_starts_without_transformers():
     program = (
         "import sys\n"
         "from core import builtin_model\n"
-        "from core.grammar.matchers import MatcherFactory, TokenTable\n"
+        "from core.grammar.matcher.matchers import MatcherFactory, TokenTable\n"
         "from core.text.tokenizer import Tokenizer\n"
         "tokenizer = Tokenizer.load(str(builtin_model.path()))\n"
         "ids = tokenizer.encode_chat([{'role': 'user', 'content': 'hi'}])\n"
@@ -266,3 +243,29 @@ def test_the_text_side_starts_without_transformers():
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("in_config", "own", "others"),
+    [
+        (None, None, {}),
+        ("C", None, {}),
+        ("C", "J é\r\n", {}),
+        ([{"name": "default", "template": "D"}, {"name": "rag", "template": "R"}], None, {}),
+        ({"default": "D", "tool_use": "T"}, None, {}),
+        ("C", "J", {"tool_use": "T", "a.b": "B"}),
+        ("C", "J", {"default": "D"}),
+        ("C", None, {"tool_use": "T"}),
+    ],
+)
+def test_templates_are_found_where_transformers_finds_them(tmp_path, in_config, own, others):
+    byte_level().save_pretrained(tmp_path)
+    write(tmp_path, tokenizer_config=fields_of(tmp_path) | {"chat_template": in_config})
+    (tmp_path / "chat_template.jinja").unlink()
+    if own is not None:
+        (tmp_path / "chat_template.jinja").write_text(own, encoding="utf-8", newline="")
+    for name, template in others.items():
+        path = tmp_path / "additional_chat_templates" / f"{name}.jinja"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(template, encoding="utf-8")
+    check_same(tmp_path)

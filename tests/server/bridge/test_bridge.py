@@ -7,7 +7,7 @@ import pytest
 from anyio import lowlevel
 
 from core.contract.errors import ModelLoadError, Unavailable
-from core.thread import Died
+from core.engine.thread import Died
 from server.bridge.bridge import DELIVERY_FAILED, TOO_SLOW, BridgeState, EngineBridge
 from server.bridge.stream import BUFFERED_OUTPUTS, MAX_UNREAD
 from tests.support.engines import AnsweringEngine, GatedEngine, last, out, request, settle, words

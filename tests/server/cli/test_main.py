@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from core.machine import num_cores
+from core.system.machine import num_cores
 from tests.support.source_tree import ROOT
 
 SHOW = "import os; from server.cli.program import set_up; set_up('info'); print(os.environ[{!r}])"

@@ -9,9 +9,9 @@ import shlex
 import msgspec
 import pytest
 
-from core import load_progress
 from core.contract.info import EngineInfo, ModelPath, PoolingInfo
-from core.load_progress import LoadStage
+from core.observe import load_progress
+from core.observe.load_progress import LoadStage
 from server.cli.serve import StartUp, amount, announce, facts_of
 from server.net.endpoint import open_endpoint
 from server.settings.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bench.flags import BENCH_GROUPS
-from core.model.loader import load_model
+from core.module.loader import load_model
 from core.text.tokenizer import Tokenizer
 from server.cli.quantize import QUANTIZE_GROUPS
 from server.router.config.settings import ROUTE_GROUPS

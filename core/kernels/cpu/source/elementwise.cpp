@@ -1,6 +1,8 @@
 // Norms and RoPE.
 #include "elementwise.h"
 
+#include "epilogue.h"
+
 #include <omp.h>
 
 #include <algorithm>
@@ -47,6 +49,10 @@ void add_row(const float* base, const float* x, int64_t n, float scale, float* y
   int64_t i = 0;
   for (; i + W <= n; i += W) store(y + i, multiply_add(load(x + i), splat(scale), load(base + i)));
   for (; i < n; i++) y[i] = std::fma(x[i], scale, base[i]);
+}
+
+void gate_row(int epilogue, const float* x, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; i += W) put(y + i, gate(epilogue, get(x + i, n - i), get(x + n + i, n - i)), n - i);
 }
 
 void rotate_head(const float* x, int64_t n, int64_t rotated, const float* cos, const float* sin, float* y) {

@@ -32,7 +32,7 @@ class Layer {
     expect_product(member_, products.jobs[0], prepared_);
     norm_and_prepare(c_.first_norm, s_.x, products.bytes, [&](int64_t t) { products.prepare(t, prepared_); });
     member_.laps.begin(stage::PROJECTIONS);
-    products.stages(member_, prepared_, c_.latent ? &c_.latent->kv_up : &c_.output);
+    products.stages(member_, prepared_, c_.latent ? first_of(*c_.latent) : &c_.output);
     if (c_.latent) expand_latents(*c_.latent);
     member_.laps.begin(stage::KEYS);
     bool has_values = !c_.reuses_keys && changes_values(c_);
@@ -158,6 +158,8 @@ class Layer {
     add_normed(c_.input_norm, s_.y, s_.hidden, s_.y, 1, factor);
   }
 
+  static const Matrix* first_of(const Latent& latent) { return latent.query_rank ? &latent.query_up : &latent.kv_up; }
+
   // Queries, keys and values from the latents in `projected`.
   void expand_latents(const Latent& latent) {
     int64_t width = width_of(c_.projections);
@@ -184,15 +186,26 @@ class Layer {
 
   void feed() {
     const float* read = normed_of(norm_of_feed(), source_of_feed());
-    Products up(c_.up, read, num_rows_, s_.inner), down(c_.down, s_.inner, num_rows_, s_.y, base_of_feed());
+    int64_t width = width_of(c_.up);
+    Products up(c_.up, read, num_rows_, s_.inner), down(c_.down, s_.inner, num_rows_, s_.y, base_of_feed(), width);
     char* inner = prepared_ + up.bytes;
-    bool is_prepared = up.write_for(down, inner);
+    bool is_prepared = c_.gate ? false : up.write_for(down, inner);
     norm_and_prepare(norm_of_feed(), source_of_feed(), up.bytes, [&](int64_t t) { up.prepare(t, prepared_); });
     member_.laps.begin(stage::UP);
     up.stages(member_, prepared_, &c_.down);
-    if (!is_prepared) prepare_rows(down, inner);
+    if (c_.gate) gate_and_prepare(width, down, inner);
+    else if (!is_prepared) prepare_rows(down, inner);
     member_.laps.begin(stage::DOWN);
     down.stages(member_, inner, next_);
+  }
+
+  // Gate the rows of `inner`, whose results are in their first halves, for the products that read them.
+  void gate_and_prepare(int64_t width, const Products& down, char* prepared) {
+    member_.laps.begin(stage::ROUND);
+    tokens([&](int64_t t) {
+      gate_row((int)c_.gate, s_.inner + t * width, width / 2, s_.inner + t * width);
+      down.prepare(t, prepared);
+    });
   }
 
   void feed_mixture() {

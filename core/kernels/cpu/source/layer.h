@@ -60,7 +60,7 @@ struct LayerStep {
   float* query;      // [num_tokens, num_heads, head_dim], null if nothing is done with queries and keys: see heads.h
   float* key;        // [num_tokens, num_kv_heads, head_dim]
   float* hidden;     // [num_tokens, hidden_size] the residual stream after attention
-  float* inner;      // [num_tokens, num_columns of `down`]
+  float* inner;      // [num_tokens, all rows of `up`, or half as many if its epilogue is gated]
   float* attended;   // [num_tokens, num_heads, value_dim]
   const float* cos;  // [num_tokens, rotated]
   const float* sin;
@@ -99,6 +99,7 @@ struct LayerCall {
   Norm input_norm;
   int64_t first_input;
   double output_scale;                // of y, or 0; only behind `input_down`, a norm or a factor of what is added
+  int64_t gate;                       // a gated epilogue of the halves of a row of `up`, which has none, or 0
 
   float scale_of_added() const { return residual_scale ? (float)residual_scale : 1.0f; }
 };

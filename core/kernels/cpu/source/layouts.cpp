@@ -19,7 +19,7 @@ constexpr Layout LAYOUTS[] = {
     LAYOUT(Mixture, weighs_input),
     LAYOUT(Latent, kv_up),
     LAYOUT(LayerStep, input_columns),
-    LAYOUT(LayerCall, output_scale),
+    LAYOUT(LayerCall, gate),
     LAYOUT(AttentionStep, run_length),
     LAYOUT(AttentionCall, rounded_token),
     LAYOUT(Table, factor),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from core.layer_spec import LayerSpec
+from core.kv.layer_spec import LayerSpec
 
 _LOG2_E = 1.4426950408889634
 

@@ -17,7 +17,7 @@ import pytest
 from core.contract.errors import InvalidRequest, RequestCancelled, Unavailable
 from core.contract.grammar import choice, json_schema, lark
 from core.grammar import compiler as compiler_module
-from core.grammar.matchers import TokenTable
+from core.grammar.matcher.matchers import TokenTable
 from core.grammar.trial import child as child_module
 from core.grammar.trial import pool as pool_module
 from core.grammar.trial import process as process_module

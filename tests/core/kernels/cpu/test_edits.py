@@ -13,7 +13,7 @@ from core.sampling.processors import bias, penalties
 from core.sampling.processors.bias import Bias
 from core.sampling.processors.penalties import Penalties
 from core.sampling.processors.protocol import LogitsProcessor
-from core.sequence import Sequence
+from core.state.sequence import Sequence
 from tests.core.sampling.builders import make_logits, make_sequence
 from tests.support.each import each
 

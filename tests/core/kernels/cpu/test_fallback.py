@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from core.fusion.accelerate import accelerate
+from core.assembly.accelerate import accelerate
+from core.hook.hook import AttentionHook
 from core.kernels.cpu import building, compiler, library
-from core.model.hook import AttentionHook
-from core.model.loaded_model import LoadedModel
+from core.load.loaded_model import LoadedModel
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from core.batch.logits import Logits
+from core.batch.model_input import ModelInput
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import padded_rows
 from core.kernels.cpu.stage_times import StageTimes
-from core.model.forward import EagerForward, ForwardPass, Logits
-from core.model_input import ModelInput
+from core.run.forward import EagerForward, ForwardPass
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 from tests.support.described import executor_of, wrapped
 from tests.support.each import each

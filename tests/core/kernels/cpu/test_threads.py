@@ -9,7 +9,7 @@ import torch
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format, pack
 from core.kernels.cpu.threads import bind_to
-from core.machine import NodeThreads
+from core.system.machine import NodeThreads
 
 KERNELS = kernels()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no C++ compiler")

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from core.histogram import Histogram
+from core.observe.histogram import Histogram
 from server.apis.operation.exposition import render
 from server.apis.operation.metrics import METRICS, Metric, read_all
 from tests.support.asgi import ask

@@ -4,7 +4,7 @@ import anyio
 import msgspec
 import pytest
 
-from core.progress import Progress
+from core.observe.progress import Progress
 from server.apis.operation.health import (
     LIVE_STALL_SECONDS,
     READY_STALL_SECONDS,

@@ -1,0 +1,1 @@
+"""The tensors of a step."""

@@ -1,0 +1,96 @@
+"""Files: what a model's files say, and those of a directory in Hugging Face format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from core.contract.config import ModelConfig
+from core.contract.errors import ModelLoadError
+from core.load.config_files import check_generation_config, generation_of, raw_config
+from core.load.devices import pick_dtype
+from core.load.hub_files import fetch_weights
+from core.load.loaded_model import context_length
+from core.load.source import is_state_dict, source_of
+from core.load.weight_files import weight_files
+from core.models.families import describe
+from core.models.names import Names
+from core.models.spec import DecoderSpec, Undescribed
+from core.system.checkpoint_files import find_file, folder_of
+from core.weights.roles import MetaTensors, SafetensorsFiles, Tensors, shapes_in
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What the files of a model say.
+
+    ``values`` are those of its ``config.json``, ``context`` its length in tokens, 0 if no key says
+    so. ``tensors`` opens the weights, ``headers`` has their names and shapes alone. ``ends`` are
+    the tokens that end an answer, ``sampling`` the defaults of requests. ``nbytes`` is the size of
+    the matrices if they stay in the blocks of a file, else 0.
+    """
+
+    values: Mapping[str, Any]
+    context: int
+    names: Names
+    dtype: torch.dtype
+    spec_for: Callable[[int], DecoderSpec]
+    tensors: Callable[[], Tensors]
+    headers: Callable[[], Tensors]
+    ends: frozenset[int]
+    sampling: dict[str, float]
+    nbytes: int = 0
+
+
+def folder_files(config: ModelConfig) -> Files:
+    """The files of a directory in Hugging Face format, or of the hub's cache."""
+    if is_state_dict(config):
+        raise Undescribed("the weights are not in safetensors files")
+    source = source_of(config)
+    is_here = Path(source).exists()
+    if not is_here and find_file(source, "config.json") is None:
+        raise Undescribed(f"the hub has no config.json of {source} for this user")
+    values = raw_config(config, source)
+    context = context_length(SimpleNamespace(**values)) or 0
+    spec, names = describe(values, context)
+    if spec.num_positions is not None:  # another key may say more
+        context = min(context or spec.num_positions, spec.num_positions)
+    if not is_here:
+        fetch_weights(source)
+        find_file(source, "generation_config.json")
+    folder = folder_of(source)
+    if folder is None:
+        raise Undescribed(f"{source} is no directory")
+    paths = _weights(folder)
+    check_generation_config(source)
+    ends, sampling = generation_of(folder)
+    name = values.get("dtype") or values.get("torch_dtype")
+    return Files(
+        values=values,
+        context=context,
+        names=names,
+        dtype=pick_dtype(config.dtype, getattr(torch, str(name), None), _CPU, by_kernels=True),
+        spec_for=lambda length: describe(values, length)[0],
+        tensors=lambda: SafetensorsFiles(paths),
+        headers=lambda: MetaTensors(shapes_in(paths)),
+        ends=ends,
+        sampling=sampling,
+    )
+
+
+def _weights(folder: Path) -> list[Path]:
+    """The safetensors files of a directory. Raises Undescribed if the weights have another form."""
+    try:
+        paths = weight_files(folder)
+    except ModelLoadError as error:
+        raise Undescribed(str(error)) from error
+    if any(path.suffix != ".safetensors" for path in paths):
+        raise Undescribed("the weights are not in safetensors files")
+    return paths

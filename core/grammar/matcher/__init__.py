@@ -1,0 +1,1 @@
+"""Grammars, and which tokens go on with them."""

@@ -1,0 +1,1 @@
+"""The attention of transformers' modules, routed to a function of ours."""

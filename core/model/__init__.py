@@ -1,1 +1,0 @@
-"""The model: load it, hook its attention, run steps."""

@@ -1,1 +1,0 @@
-"""The proof at load: the assembled engine against transformers' forward pass."""

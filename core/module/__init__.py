@@ -1,0 +1,1 @@
+"""transformers' module of a model, from its files."""

@@ -1,0 +1,1 @@
+"""Times, counts and progress that others read."""

@@ -1,0 +1,1 @@
+"""One step of a model: limits, forward pass, sampling."""

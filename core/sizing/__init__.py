@@ -1,0 +1,1 @@
+"""The memory of steps and of the KV cache."""
