@@ -13,10 +13,7 @@ from core.weights.roles import Group, Weight
 
 
 def split(parts: Sequence[Weight], sizes: Sequence[int]) -> list[Weight]:
-    """The same rows in matrices of these sizes, without a copy.
-
-    Raises Undescribed for several matrices of other sizes.
-    """
+    """The same rows in matrices of these sizes, without a copy. Raises Undescribed."""
     found = [len(part) for part in parts]
     if found == list(sizes):
         return list(parts)
@@ -31,10 +28,7 @@ def split(parts: Sequence[Weight], sizes: Sequence[int]) -> list[Weight]:
 
 
 def split_groups(parts: Sequence[Group], count: int, size: int) -> list[Group]:
-    """Gates and ups of all experts, ``size`` rows of each expert in both.
-
-    Raises Undescribed for gates of another size.
-    """
+    """Gates and ups of all experts, ``size`` rows of each expert in both. Raises Undescribed."""
     if len(parts) == 2:
         gate = parts[0]
         found = len(gate) // count if isinstance(gate, BlockMatrix) else len(gate[0])

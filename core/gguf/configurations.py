@@ -128,7 +128,7 @@ def phi3(facts: Facts) -> dict[str, Any]:
     config = facts.decoder()
     rotated = facts.integer("rope.dimension_count", facts.head_dim, least=1, most=facts.head_dim)
     length = facts.integer(
-        "rope.scaling.original_context_length", config["max_position_embeddings"]
+        "rope.scaling.original_context_length", config["max_position_embeddings"], least=2
     )
     if facts.has_tensor("rope_factors_long.weight"):
         rope = longrope(

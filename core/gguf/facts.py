@@ -225,9 +225,6 @@ def longrope_scale(context: int, original: int) -> float:
     """The default ``attention_factor`` of a longrope, which scales cosines and sines (Phi-3's).
 
     ``context`` and ``original`` are numbers of tokens: the model's, and those it was trained with.
-    Raises ModelLoadError.
     """
-    if original < 2:
-        raise ModelLoadError(f"longrope is for an original context of {original} tokens")
     scale = context / original
     return math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0

@@ -78,6 +78,8 @@ def _powers(base: float, width: int, head_dim: int) -> Floats:
     """The frequencies of ``width`` columns of a head, rounded where torch rounds them."""
     if not 1 < width <= head_dim:
         raise Undescribed(f"RoPE rotates {width} of {head_dim} columns")
+    if not 0 < base < math.inf:
+        raise Undescribed(f"the base of RoPE is {base}")
     exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
     powers = np.power(float(base), exponents.astype(np.float64)).astype(np.float32)
     frequencies: Floats = np.reciprocal(powers)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from math import prod
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, assert_never
 
-from core.models.spec import Attention, DecoderSpec, FeedForward, Mixer, Mixture, Tensors
+from core.models.spec import (
+    Attention,
+    DecoderSpec,
+    FeedForward,
+    LatentAttention,
+    Mixer,
+    Mixture,
+    Tensors,
+)
 
 
 def num_parameters(spec: DecoderSpec) -> int:
@@ -23,8 +31,9 @@ def roles_of(spec: DecoderSpec) -> Tensors:
 
 def sizes_of(spec: DecoderSpec, model_type: str) -> Any:
     """The sizes of the largest layer, by the names that configurations have for them."""
-    mixers = [layer.mixer for layer in spec.layers]
-    num_heads, num_kv_heads, head_dim = max(map(_heads, mixers), key=lambda size: size[0] * size[2])
+    heads = [_heads(layer.mixer) for layer in spec.layers]
+    num_heads, num_kv_heads, head_dim = max(heads, key=lambda sizes: sizes[0] * sizes[2])
+    windows = [getattr(layer.mixer, "window", None) for layer in spec.layers]
     parts = [layer.feed_forward for layer in spec.layers]
     sizes = [part.size for part in parts if isinstance(part, FeedForward)]
     mixtures = [part for part in parts if isinstance(part, Mixture)]
@@ -37,15 +46,16 @@ def sizes_of(spec: DecoderSpec, model_type: str) -> Any:
         intermediate_size=max(sizes, default=0),
         num_experts_per_tok=mixtures[0].per_token if mixtures else 0,
         moe_intermediate_size=mixtures[0].expert.size if mixtures else 0,
-        layer_types=[
-            "sliding_attention" if isinstance(each, Attention) and each.window else "full_attention"
-            for each in mixers
-        ],
+        layer_types=["full_attention" if w is None else "sliding_attention" for w in windows],
     )
 
 
 def _heads(mixer: Mixer) -> tuple[int, int, int]:
-    """The number of heads, that of heads of keys, and the columns of a key."""
-    if isinstance(mixer, Attention):
-        return mixer.num_heads, mixer.num_kv_heads, mixer.head_dim
-    return mixer.num_heads, mixer.num_heads, mixer.plain_dim + mixer.rope_dim
+    """The number of heads of queries and of keys, and their columns."""
+    match mixer:
+        case Attention():
+            return mixer.num_heads, mixer.num_kv_heads, mixer.head_dim
+        case LatentAttention():  # keys are kept for every head
+            return mixer.num_heads, mixer.num_heads, mixer.plain_dim + mixer.rope_dim
+        case _:
+            assert_never(mixer)

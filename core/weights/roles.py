@@ -121,11 +121,13 @@ class RoleReader:
         rows, columns = 0, set[int]()
         for part in self._parts(role, layer, shape):
             if isinstance(part, BlockMatrix):
-                self._check(role, layer, (len(part) % count,), (0,))
+                if len(part) % count:
+                    self._check(role, layer, part.shape, shape)
                 parts.append(part)
                 rows, columns = rows + len(part) // count, columns | {part.columns}
             else:
-                self._check(role, layer, (len(part),), (count,))
+                if len(part) != count or part[0].dim() != 2:
+                    self._check(role, layer, (len(part), *part[0].shape), shape)
                 parts.append(list(part))
                 rows += part[0].shape[0]
                 columns |= {part[0].shape[1]}
@@ -152,6 +154,8 @@ class RoleReader:
                 yield part
                 continue
             assert isinstance(part, torch.Tensor), name
+            if part.dim() != len(shape):
+                self._check(role, layer, tuple(part.shape), shape)
             if layout == "by_head":
                 assert layer is not None
                 mixer = self._spec.layers[layer].mixer

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from transformers import GenerationConfig
 
-from core.assembly.build import assemble
-from core.contract.config import EngineConfig, Quantization
+from core.assembly.build import load_engine
+from core.contract.config import EngineConfig, ModelConfig, Quantization
 from core.contract.errors import ModelLoadError
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.engine.engine import Engine
-from core.module.facts import describe
-from core.text.tokenizer import Tokenizer
 from tests.support.tokenizers import byte_level
 from tests.zoo.fields import CONTEXT
 from tests.zoo.shrink import VOCAB_SIZE, tiny_config, tiny_model
@@ -61,8 +60,7 @@ def has_graphs(engine: Engine) -> bool:
 
 
 def load(model: Any, quantization: Quantization = "none") -> Engine:
-    """Load as ``load_engine`` does, but for the files."""
-    vocab_size = model.config.get_text_config().vocab_size
+    """Save the model and load it as a server does."""
     config = EngineConfig(
         max_num_seqs=16,
         max_num_batched_tokens=48,
@@ -71,8 +69,11 @@ def load(model: Any, quantization: Quantization = "none") -> Engine:
         kv_cache_memory=64 << 20,
         max_model_len=CONTEXT,
     )
-    tokenizer = Tokenizer(byte_level(), vocab_size=vocab_size)
-    return assemble(describe(model, model.device), tokenizer, config, quantization).engine
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        byte_level().save_pretrained(folder)
+        source = ModelConfig(model=folder, device=model.device.type, quantization=quantization)
+        return load_engine(source, config).engine
 
 
 def prompts() -> list[list[int]]:

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import transformers
-from core.fusion.path import FAMILIES
 
+from core.models.families import FAMILIES
 from tests.zoo.check import Outcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
-_PATHS = """
-On a CPU with the compiled kernels these families are computed on a [path](operating.md#paths)
-that is faster than module by module:
+_ROWS = """
+[A row](architecture.md#decoder-families-are-data) describes these families: on a CPU with the
+compiled kernels the whole model is one call.
 
 """
 
@@ -39,7 +39,7 @@ A family is in one of three states:
 [The proof at load](architecture.md#the-assembled-engine-is-proved-at-load-time) is of the model
 that is loaded: a checkpoint whose configuration differs from its family's default may be served
 where the family is refused, or be refused where the family is exact.
-{paths}
+{rows}
 | state | families |
 |---|---|
 """
@@ -52,7 +52,7 @@ def page(outcomes: Mapping[str, Outcome]) -> str:
         for state in ("exact", "refused", "not built")
     }
     version = transformers.__version__.rpartition(".")[0]
-    text = _INTRODUCTION.format(version=version, paths=paths())
+    text = _INTRODUCTION.format(version=version, rows=rows())
     text += "".join(f"| {state} | {len(names)} |\n" for state, names in by_state.items())
     text += "\n## Exact\n\n" + _wrapped([f"`{name}`" for name in by_state["exact"]])
     for state, title in (("refused", "Refused"), ("not built", "Not built")):
@@ -62,11 +62,9 @@ def page(outcomes: Mapping[str, Outcome]) -> str:
     return text
 
 
-def paths() -> str:
-    """The families of each path, as the page lists them."""
-    listed = {path: ", ".join(f"`{kind}`" for kind in sorted(FAMILIES[path])) for path in FAMILIES}
-    rows = "".join(f"| {path} | {kinds} |\n" for path, kinds in listed.items())
-    return f"{_PATHS}| path | families |\n|---|---|\n{rows}"
+def rows() -> str:
+    """The families with a row, as the page lists them."""
+    return _ROWS + _wrapped([f"`{name}`" for name in sorted(FAMILIES)])
 
 
 def plain(reason: str) -> str:

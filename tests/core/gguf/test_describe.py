@@ -311,3 +311,13 @@ def test_tensors_that_do_not_fit_are_named(tmp_path: Path) -> None:
     assert "no blk.1.ffn_up.weight" in refused(few)
     size = {"llama.feed_forward_length": 1 << 30}
     assert "blk.0.ffn_gate.weight has shape [192, 64]" in refused(tensors, **size)
+
+
+@needs_kernels
+def test_rows_between_gates_and_ups_are_not_moved(tmp_path: Path) -> None:
+    tensors = tensors_of_file("llama")
+    for leaf, rows in (("gate", 40), ("up", 152)):
+        tensors[f"blk.1.ffn_{leaf}.weight"] = Raw.of(torch.ones(rows, 64))
+    path = write_gguf(tmp_path / "m.gguf", values_of_file("llama"), tensors)
+    with pytest.raises(Undescribed, match=r"matrices have \[40, 152\] rows, not \[96, 96\]"):
+        compiled(path)

@@ -66,17 +66,19 @@ class Layer {
 
   // y, from what attention has computed.
   void end() {
-    bool adds = adds_itself(c_.post_mixer);
-    Products output(c_.output, s_.attended, num_rows_, s_.hidden, adds ? residual_ : nullptr);
+    Products output(c_.output, s_.attended, num_rows_, s_.hidden, adds_itself(c_.post_mixer) ? residual_ : nullptr);
     if (!is_attended_prepared_) prepare_rows(output, prepared_);
     member_.laps.begin(stage::OUTPUT);
     output.stages(member_, prepared_, c_.mixture ? nullptr : &c_.up);
-    if (!adds) add_normed(c_.post_mixer, residual_, s_.hidden, s_.hidden, c_.scale_of_added());
     c_.mixture ? feed_mixture() : feed();
     bool has_input = c_.input_up.data;
     float factor = c_.output_scale ? (float)c_.output_scale : 1;
-    if (!adds_itself(c_.post_feed_forward))
-      add_normed(c_.post_feed_forward, s_.hidden, s_.y, s_.y, c_.scale_of_added(), has_input ? 1 : factor);
+    if (!adds_itself(c_.post_feed_forward)) {
+      member_.laps.begin(stage::NORM);
+      tokens([&](int64_t t) {
+        add_normed(c_.post_feed_forward, t, s_.hidden, s_.y, s_.y, c_.scale_of_added(), has_input ? 1 : factor);
+      });
+    }
     if (has_input) add_input(factor);
   }
 
@@ -129,14 +131,23 @@ class Layer {
   // Whether a product or a mixture adds the residual to its result: there is neither a norm nor a factor of what is added.
   bool adds_itself(const Norm& post) const { return !post.weight && c_.scale_of_added() == 1; }
 
-  // y = (base + norm of x * scale) * factor. x, which is overwritten, and base may be y.
-  void add_normed(const Norm& norm, const float* base, float* x, float* y, float scale, float factor = 1) {
+  // y = (base + norm of x * scale) * factor in a token's row. x, which is overwritten, and base may be y.
+  void add_normed(const Norm& norm, int64_t t, const float* base, float* x, float* y, float scale, float factor = 1) {
+    int64_t at = t * hidden_;
+    if (norm.weight) apply(norm, x + at, hidden_, x + at);
+    add_row(base + at, x + at, hidden_, scale, y + at);
+    for (int64_t i = 0; factor != 1 && i < hidden_; i++) y[at + i] *= factor;
+  }
+
+  // The residual stream after the mixer, and the rows that the feed-forward reads.
+  template <class F>
+  void finish_mixer(int64_t bytes, F prepare) {
+    if (adds_itself(c_.post_mixer)) return norm_and_prepare(norm_of_feed(), source_of_feed(), bytes, prepare);
     member_.laps.begin(stage::NORM);
     tokens([&](int64_t t) {
-      int64_t at = t * hidden_;
-      if (norm.weight) apply(norm, x + at, hidden_, x + at);
-      add_row(base + at, x + at, hidden_, scale, y + at);
-      for (int64_t i = 0; factor != 1 && i < hidden_; i++) y[at + i] *= factor;
+      add_normed(c_.post_mixer, t, residual_, s_.hidden, s_.hidden, c_.scale_of_added());
+      norm_row_of(norm_of_feed(), source_of_feed(), t);
+      prepare(t);
     });
   }
 
@@ -155,7 +166,8 @@ class Layer {
     });
     member_.laps.begin(stage::DOWN);
     down.stages(member_, prepared_, next_);
-    add_normed(c_.input_norm, s_.y, s_.hidden, s_.y, 1, factor);
+    member_.laps.begin(stage::NORM);
+    tokens([&](int64_t t) { add_normed(c_.input_norm, t, s_.y, s_.hidden, s_.y, 1, factor); });
   }
 
   static const Matrix* first_of(const Latent& latent) { return latent.query_rank ? &latent.query_up : &latent.kv_up; }
@@ -190,7 +202,7 @@ class Layer {
     Products up(c_.up, read, num_rows_, s_.inner), down(c_.down, s_.inner, num_rows_, s_.y, base_of_feed(), width);
     char* inner = prepared_ + up.bytes;
     bool is_prepared = c_.gate ? false : up.write_for(down, inner);
-    norm_and_prepare(norm_of_feed(), source_of_feed(), up.bytes, [&](int64_t t) { up.prepare(t, prepared_); });
+    finish_mixer(up.bytes, [&](int64_t t) { up.prepare(t, prepared_); });
     member_.laps.begin(stage::UP);
     up.stages(member_, prepared_, &c_.down);
     if (c_.gate) gate_and_prepare(width, down, inner);
@@ -210,12 +222,16 @@ class Layer {
 
   void feed_mixture() {
     const float* read = normed_of(norm_of_feed(), source_of_feed());
-    norm_and_prepare(norm_of_feed(), source_of_feed(), 0, [](int64_t) {});
+    finish_mixer(0, [](int64_t) {});
     mixture_stages(member_, *c_.mixture, read, num_rows_, base_of_feed(), s_.y, ends_, prepared_);
   }
 
   // Where a product reads rows of x: their norms, or x itself.
   const float* normed_of(const Norm& norm, const float* x) const { return norm.weight ? s_.normed : x; }
+
+  void norm_row_of(const Norm& norm, const float* x, int64_t t) {
+    if (norm.weight) apply(norm, x + t * hidden_, hidden_, s_.normed + t * hidden_);
+  }
 
   // Compute norms of x, which may be `normed`, and prepare each row for the products that read `bytes` of prepared rows.
   template <class F>
@@ -223,7 +239,7 @@ class Layer {
     if (!norm.weight && !bytes) return;
     member_.laps.begin(stage::NORM);
     tokens([&](int64_t t) {
-      if (norm.weight) apply(norm, x + t * hidden_, hidden_, s_.normed + t * hidden_);
+      norm_row_of(norm, x, t);
       prepare(t);
     });
   }
