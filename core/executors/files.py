@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +21,7 @@ from core.load.source import is_state_dict, source_of
 from core.load.weight_files import weight_files
 from core.models.families import describe
 from core.models.names import Names
+from core.models.sizes import num_parameters
 from core.models.spec import DecoderSpec, Undescribed
 from core.system.checkpoint_files import find_file, folder_of, read_file
 from core.weights.roles import MetaTensors, SafetensorsFiles, Tensors, shapes_in
@@ -70,6 +71,7 @@ def folder_files(config: ModelConfig) -> Files:
     if folder is None:
         raise Undescribed(f"{source} is no directory")
     paths = _weights(folder)
+    _check_size(spec, paths, folder)
     check_generation_config(source)
     ends, sampling = generation_of(folder)
     name = values.get("dtype") or values.get("torch_dtype")
@@ -84,6 +86,18 @@ def folder_files(config: ModelConfig) -> Files:
         ends=ends,
         sampling=sampling,
     )
+
+
+def _check_size(spec: DecoderSpec, paths: Sequence[Path], folder: Path) -> None:
+    """Raise ModelLoadError for more parameters than the files can have.
+
+    transformers would give random values to those that are not in the files.
+    """
+    count, nbytes = num_parameters(spec), sum(path.stat().st_size for path in paths)
+    if count > 8 * nbytes:
+        raise ModelLoadError(
+            f"{folder} has {nbytes:,} bytes of weights and a config.json of {count:,} parameters"
+        )
 
 
 def _weights(folder: Path) -> list[Path]:
