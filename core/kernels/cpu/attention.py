@@ -8,11 +8,11 @@ from ctypes import c_double, c_int64, c_void_p
 import torch
 
 CACHE_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
-"""Mirrors ``CacheType`` in source/attention.h."""
+"""Mirrors ``CacheType`` in source/attention/attention.h."""
 
 
 class AttentionStep(ctypes.Structure):
-    """Mirrors ``AttentionStep`` in source/attention.h, which documents the fields."""
+    """Mirrors ``AttentionStep`` in source/attention/attention.h, which documents the fields."""
 
     _fields_ = (
         ("slots", c_void_p),
@@ -33,7 +33,7 @@ class AttentionStep(ctypes.Structure):
 
 
 class AttentionCall(ctypes.Structure):
-    """Mirrors ``AttentionCall`` in source/attention.h."""
+    """Mirrors ``AttentionCall`` in source/attention/attention.h."""
 
     _fields_ = (
         ("step", c_void_p),

@@ -139,7 +139,7 @@ class Kernels:
     def rounds_activations(self, fmt: int) -> bool:
         """Whether ``linear`` rounds its input to bfloat16 for weights of this format.
 
-        It does so for bfloat16 weights on CPUs that multiply pairs of bfloat16; see source/vec.h.
+        It does so for bfloat16 weights on CPUs that multiply pairs of bfloat16; see source/simd/vec.h.
         transformers rounds the activations of a bfloat16 model on every machine.
         """
         return bool(self._rounds_activations(fmt))
@@ -156,7 +156,7 @@ class Kernels:
         """Rows ``[n, k]`` as ``linear`` rounds them, beside weights of this format.
 
         They are float32. It is an orthogonal transform where int8 weights meet activations of 8
-        bits; see source/rotate.h. Elsewhere it is ``x``.
+        bits; see source/linear/rotate.h. Elsewhere it is ``x``.
         """
         assert x.is_contiguous(), x.stride()
         y = torch.empty_like(x)

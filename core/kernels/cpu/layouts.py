@@ -25,7 +25,7 @@ _MIRRORS: dict[str, type[ctypes.Structure]] = {
 def check_layouts(rose_layout: Callable[..., bytes | None]) -> None:
     """Raise KernelsUnavailable, with its name, if a structure is not what C++ reads.
 
-    ``rose_layout`` is described in source/layouts.cpp.
+    ``rose_layout`` is described in source/layer/layouts.cpp.
     """
     size, last = c_int64(), c_int64()
     found = set()

@@ -10,7 +10,7 @@ from core.kernels.cpu.bindings import Kernels
 class LentCore:
     """A ``Lender`` (core/system/hand_over.py).
 
-    The last thread of a team waits for its core; ``source/team.h`` says how.
+    The last thread of a team waits for its core; ``source/threads/team.h`` says how.
     """
 
     def __init__(self, kernels: Kernels) -> None:
