@@ -139,7 +139,7 @@ class Kernels:
     def rounds_activations(self, fmt: int) -> bool:
         """Whether ``linear`` rounds its input to bfloat16 for weights of this format.
 
-        It does so for bfloat16 weights on CPUs that multiply pairs of bfloat16; see source/simd/vec.h.
+        It does so for bfloat16 weights on CPUs that multiply pairs of bfloat16; see simd/vec.h.
         transformers rounds the activations of a bfloat16 model on every machine.
         """
         return bool(self._rounds_activations(fmt))

@@ -1,4 +1,4 @@
-"""Argument structures of the decoder layer kernels. Mirror source/layer/layer.h, which documents them."""
+"""Argument structures of the decoder layer kernels. Mirror layer/layer.h, which documents them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.kernels.cpu.grouped import GroupedWeight
 from core.kernels.cpu.linear import Epilogue, PackedWeight, padded_rows
 
 MAX_PARTS = 4
-"""Most parts of a matrix in several formats. Mirrors ``Products::MOST`` in source/layer/layer.cpp."""
+"""Most parts of a matrix in several formats. Mirrors ``Products::MOST`` in layer/layer.cpp."""
 
 
 class Norm(ctypes.Structure):

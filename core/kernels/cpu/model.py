@@ -1,4 +1,4 @@
-"""Argument structures of a whole language model. Mirror source/layer/model.h, which documents them."""
+"""Argument structures of a whole language model. Mirror layer/model.h, which documents them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.kernels.cpu.layer import Matrix, Norm
 from core.kernels.cpu.linear import Format, PackedWeight
 
 ANGLES = 256
-"""Positions whose angles follow each other in memory. Mirrors ``ANGLES`` in source/layer/model.h."""
+"""Positions whose angles follow each other in memory. Mirrors ``ANGLES`` in layer/model.h."""
 
 _PLAIN = {
     torch.float32: Format.FLOAT32,
