@@ -15,7 +15,7 @@ import torch
 from core.contract.errors import ModelLoadError
 from core.export.writer import Writable
 from core.gguf.facts import YARN_KEYS, longrope_scale
-from core.gguf.families import FAMILIES, MIXTRAL, Family
+from core.gguf.families import FAMILIES, MIXTRAL, ModuleFamily
 
 Keys: TypeAlias = dict[str, Writable]
 """Metadata without the prefix of the architecture."""
@@ -31,7 +31,7 @@ class DescribedConfig:
     """A configuration as a file holds it: architecture, metadata, and tensors for RoPE."""
 
     architecture: str
-    family: Family
+    family: ModuleFamily
     keys: Keys
     factors: Factors = field(default_factory=dict)
 

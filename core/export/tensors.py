@@ -17,7 +17,7 @@ from core.contract.errors import ModelLoadError
 from core.export.keys import DescribedConfig
 from core.export.writer import NewTensor
 from core.gguf.blocks import BF16, F32, BlockType, Bytes
-from core.gguf.families import Family
+from core.gguf.families import ModuleFamily
 from core.gguf.quantise import Mix, fitting, plain, quantised
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.library import kernels
@@ -62,7 +62,7 @@ class NamedTensor:
         return self.stored.dim() > 1 and self.leaf not in _EXACT
 
 
-def tensors_of(model: Any, family: Family) -> Iterator[NamedTensor]:
+def tensors_of(model: Any, family: ModuleFamily) -> Iterator[NamedTensor]:
     """Arrange the parameters of a model as llama.cpp's converter does; a shared one once.
 
     Raises ModelLoadError for a parameter that a file of this family has no place for.
@@ -71,7 +71,9 @@ def tensors_of(model: Any, family: Family) -> Iterator[NamedTensor]:
         yield from _tensors(name, parameter.detach(), family, model.config)
 
 
-def _tensors(name: str, value: torch.Tensor, family: Family, config: Any) -> Iterator[NamedTensor]:
+def _tensors(
+    name: str, value: torch.Tensor, family: ModuleFamily, config: Any
+) -> Iterator[NamedTensor]:
     module, _, suffix = name.rpartition(".")
     if suffix not in ("weight", "bias"):  # all experts of a layer are one parameter
         module, suffix = name, "weight"
@@ -89,7 +91,7 @@ def _tensors(name: str, value: torch.Tensor, family: Family, config: Any) -> Ite
         yield NamedTensor(f"{prefix}{leaf}.{suffix}", module, part, num_heads)
 
 
-def _leaves(module: str, family: Family) -> tuple[str, list[str]]:
+def _leaves(module: str, family: ModuleFamily) -> tuple[str, list[str]]:
     """The prefix of the layer, and the names without it of the tensors of a module."""
     inside = module.removeprefix(f"{family.layers}.")
     if inside == module:

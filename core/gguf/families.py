@@ -59,7 +59,7 @@ _NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ModuleFamily:
     """An architecture. Names are those of modules, without ``.weight`` and ``.bias``."""
 
     model_type: str
@@ -75,7 +75,7 @@ class Family:
     """Whether the model stores its matrices by column, as Conv1D does."""
 
 
-def family_of(file: GgufFile) -> tuple[Family, dict[str, Any]]:
+def family_of(file: GgufFile) -> tuple[ModuleFamily, dict[str, Any]]:
     """Return a file's family and the arguments of its configuration. Raises ModelLoadError."""
     architecture = file.metadata.text("general.architecture")
     family = FAMILIES.get(architecture)
@@ -92,28 +92,32 @@ def family_of(file: GgufFile) -> tuple[Family, dict[str, Any]]:
     return family, config
 
 
-MIXTRAL = Family("mixtral", configurations.mixtral, _ATTENTION | _EXPERTS, permutes_heads=True)
+MIXTRAL = ModuleFamily(
+    "mixtral", configurations.mixtral, _ATTENTION | _EXPERTS, permutes_heads=True
+)
 """Llamas with experts, which share their architecture's name with those without."""
 
 FAMILIES = {
-    "llama": Family("llama", configurations.llama, _ATTENTION | _MLP, permutes_heads=True),
-    "qwen2": Family("qwen2", configurations.qwen2, _ATTENTION | _MLP),
-    "qwen2moe": Family(
+    "llama": ModuleFamily("llama", configurations.llama, _ATTENTION | _MLP, permutes_heads=True),
+    "qwen2": ModuleFamily("qwen2", configurations.qwen2, _ATTENTION | _MLP),
+    "qwen2moe": ModuleFamily(
         "qwen2_moe", configurations.qwen2moe, _ATTENTION | _EXPERTS | _SHARED_EXPERT
     ),
-    "qwen3": Family("qwen3", configurations.plain, _ATTENTION | _HEAD_NORMS | _MLP),
-    "qwen3moe": Family("qwen3_moe", configurations.qwen3moe, _ATTENTION | _HEAD_NORMS | _EXPERTS),
-    "gemma": Family("gemma", configurations.plain, _ATTENTION | _MLP, norm_offset=1.0),
-    "gemma2": Family(
+    "qwen3": ModuleFamily("qwen3", configurations.plain, _ATTENTION | _HEAD_NORMS | _MLP),
+    "qwen3moe": ModuleFamily(
+        "qwen3_moe", configurations.qwen3moe, _ATTENTION | _HEAD_NORMS | _EXPERTS
+    ),
+    "gemma": ModuleFamily("gemma", configurations.plain, _ATTENTION | _MLP, norm_offset=1.0),
+    "gemma2": ModuleFamily(
         "gemma2", configurations.gemma2, _ATTENTION | _MLP | _GEMMA_NORMS, norm_offset=1.0
     ),
-    "gemma3": Family(
+    "gemma3": ModuleFamily(
         "gemma3_text",
         configurations.gemma3,
         _ATTENTION | _HEAD_NORMS | _MLP | _GEMMA_NORMS,
         norm_offset=1.0,
     ),
-    "phi3": Family(
+    "phi3": ModuleFamily(
         "phi3",
         configurations.phi3,
         {
@@ -125,7 +129,7 @@ FAMILIES = {
             "ffn_down": "mlp.down_proj",
         },
     ),
-    "gpt2": Family(
+    "gpt2": ModuleFamily(
         "gpt2",
         configurations.gpt2,
         {

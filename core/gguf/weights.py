@@ -13,7 +13,7 @@ import torch
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import F32, BlockMatrix
 from core.gguf.facts import ROPE_FACTORS
-from core.gguf.families import Family
+from core.gguf.families import ModuleFamily
 from core.gguf.file import GgufFile, Tensor
 from core.gguf.values import narrowest, values_of
 
@@ -81,7 +81,7 @@ class Weight:
 
 
 def weights_of(
-    file: GgufFile, family: Family, head_dim: int, shapes: Mapping[str, torch.Size]
+    file: GgufFile, family: ModuleFamily, head_dim: int, shapes: Mapping[str, torch.Size]
 ) -> dict[str, Weight]:
     """Find the tensors of every parameter. Raises ModelLoadError if one is missing or left over.
 
@@ -113,7 +113,7 @@ def _order_of(part: tuple[str, Tensor]) -> int:
     return _PARTS.get(part[0], 0)
 
 
-def _parameter_of(name: str, family: Family) -> tuple[str, str]:
+def _parameter_of(name: str, family: ModuleFamily) -> tuple[str, str]:
     """The name of a tensor's parameter, and its own without layer and suffix."""
     match = _LAYER.fullmatch(name)
     module = None
@@ -132,7 +132,7 @@ def _parameter_of(name: str, family: Family) -> tuple[str, str]:
 def _weight(
     parameter: str,
     parts: list[tuple[str, Tensor]],
-    family: Family,
+    family: ModuleFamily,
     head_dim: int,
     shape: tuple[int, ...],
 ) -> Weight:

@@ -14,7 +14,7 @@ from torch import nn
 
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
-from core.gguf.families import Family, family_of
+from core.gguf.families import ModuleFamily, family_of
 from core.gguf.file import GgufFile
 from core.gguf.vocabulary.end_tokens import end_token_ids
 from core.gguf.weights import Weight, weights_of
@@ -63,7 +63,7 @@ def _load(file: GgufFile, dtype: torch.dtype) -> Any:
     return module
 
 
-def config_of(file: GgufFile) -> tuple[Family, Any]:
+def config_of(file: GgufFile) -> tuple[ModuleFamily, Any]:
     """The family of the model in a file, and its configuration in transformers."""
     from transformers import AutoConfig  # noqa: PLC0415 - slow to import
 
@@ -71,7 +71,7 @@ def config_of(file: GgufFile) -> tuple[Family, Any]:
     return family, AutoConfig.for_model(**({"model_type": family.model_type} | fields))
 
 
-def weights_in(file: GgufFile, family: Family, module: Any) -> dict[str, Weight]:
+def weights_in(file: GgufFile, family: ModuleFamily, module: Any) -> dict[str, Weight]:
     """The weights in a file of the parameters of a model. Raises ModelLoadError."""
     config = module.config
     head_dim = getattr(config, "head_dim", None) or (

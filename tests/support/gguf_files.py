@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from core.gguf.blocks import F32, BlockMatrix, BlockType
-from core.gguf.families import FAMILIES, MIXTRAL, Family
+from core.gguf.families import FAMILIES, MIXTRAL, ModuleFamily
 
 Values = Mapping[str, Any]
 """Integers are u32, floats f32; lists have the type of their first element."""
@@ -112,7 +112,7 @@ def tensors_of(model: torch.nn.Module, name: str) -> dict[str, Raw]:
     return tensors
 
 
-def _tensors(name: str, value: torch.Tensor, family: Family, config: Any) -> Any:
+def _tensors(name: str, value: torch.Tensor, family: ModuleFamily, config: Any) -> Any:
     module, _, suffix = name.rpartition(".")
     if not name.endswith((".weight", ".bias")):
         module, suffix = name, "weight"

@@ -1,18 +1,21 @@
-// Causal attention of packed queries over the paged KV cache. core/attention/cpu_backend.py makes the
-// plan: work items, each of which has some query rows and one range of KV cache blocks.
+// Causal attention of packed queries over the paged KV cache. core/attention/cpu_backend.py makes
+// the plan: work items, each of which has some query rows and one range of KV cache blocks.
 //
-// The result of a row has the same bits for any division into items: each run of keys, from a multiple of the
-// run length on, is computed by itself, and the results of the runs are folded in order.
+// The result of a row has the same bits for any division into items: each run of keys, from a
+// multiple of the run length on, is computed by itself, and the results of the runs are folded in
+// order.
 #include "attention_stages.h"
 #include "attention_tiles.h"
 
 namespace {
 
-constexpr int FEW = 8;    // maximum rows of an item that is limited by memory bandwidth
-constexpr int MANY = 96;  // rows that are computed at once without tiles: they stay in the CPU cache
+constexpr int FEW = 8;  // maximum rows of an item that is limited by memory bandwidth
+constexpr int MANY =
+    96;  // rows that are computed at once without tiles: they stay in the CPU cache
 
-// Tasks of equal items per thread; with several, all threads finish at about the same time. Tasks limited by memory are
-// few, since memory is read fastest if the heads of a block are read together.
+// Tasks of equal items per thread; with several, all threads finish at about the same time. Tasks
+// limited by memory are few, since memory is read fastest if the heads of a block are read
+// together.
 constexpr int READING_TASKS = 2, COMPUTING_TASKS = 8;
 
 // Tokens that follow each other in a vector of lanes, or in a block, are written together.
@@ -23,14 +26,17 @@ void write_lanes(const AttentionCall& c, int64_t first, int64_t last) {
   const int64_t *slots = c.step->slots, together = layout.is_by_lane ? W : c.block_size;
   for (int64_t t = first, count; t < last; t += count) {
     int64_t block = slots[t] / c.block_size, offset = slots[t] % c.block_size;
-    for (count = 1; t + count < last && slots[t + count] == slots[t] + count && (offset + count) % together;) count++;
+    for (count = 1;
+         t + count < last && slots[t + count] == slots[t] + count && (offset + count) % together;)
+      count++;
     for (int64_t h = 0; h < c.num_kv_heads; h++) {
       int64_t line = (block * c.num_kv_heads + h) * c.block_size;
-      States from{c.key + t * c.key_token + h * c.key_head, c.value + t * c.value_token + h * c.value_head, c.key_token,
-                  c.value_token};
+      States from{c.key + t * c.key_token + h * c.key_head,
+                  c.value + t * c.value_token + h * c.value_head, c.key_token, c.value_token};
       T *keys = (T*)c.keys + line * c.head_dim, *values = (T*)c.values + line * c.value_dim;
       if constexpr (std::is_same_v<L, Int8Lanes>) {
-        write_tokens(layout, offset, count, from, keys, values, c.key_scales + line, c.value_scales + line);
+        write_tokens(layout, offset, count, from, keys, values, c.key_scales + line,
+                     c.value_scales + line);
       } else {
         write_tokens(layout, offset, count, from, keys, values);
       }
@@ -49,7 +55,9 @@ void fold_parts(const AttentionCall& c, float* acc, const float* part) {
 #else
 bool uses_tiles(const AttentionCall&) { return false; }
 void attend_in_tiles(const Part&, Scratch&) {}
-void fold_parts(const AttentionCall& c, float* acc, const float* part) { fold(acc, part, c.value_dim); }
+void fold_parts(const AttentionCall& c, float* acc, const float* part) {
+  fold(acc, part, c.value_dim);
+}
 #endif
 
 // Attend a part of the item `of`. `then` is probably computed next by this thread, or null.
@@ -72,12 +80,14 @@ void merge(const AttentionCall& c, int64_t i, int64_t head, std::vector<float>& 
   auto part = [&](int64_t s) { return c.step->partial + (s * c.num_heads + head) * n; };
   total.assign(n, 0.0f);
   total[0] = MINUS_INFINITY;
-  for (int64_t s = c.step->merge_starts[i]; s < c.step->merge_starts[i + 1]; s++) fold_parts(c, total.data(), part(s));
+  for (int64_t s = c.step->merge_starts[i]; s < c.step->merge_starts[i + 1]; s++)
+    fold_parts(c, total.data(), part(s));
   finish(c, c.step->merge_tokens[i], head, total.data());
 }
 
-// The tasks of a call: items by kv heads. An item with more than a fair share of the work is divided by heads, such as a prefix
-// that many sequences share, or a prompt beside streams. The items come in order of their work, the largest first.
+// The tasks of a call: items by kv heads. An item with more than a fair share of the work is
+// divided by heads, such as a prefix that many sequences share, or a prompt beside streams. The
+// items come in order of their work, the largest first.
 class Tasks {
  public:
   Tasks(const AttentionCall& c, int64_t num_threads) : call_(c) {
@@ -98,9 +108,12 @@ class Tasks {
   int64_t count() const { return num_large_ * parts_ + call_.step->num_items - num_large_; }
 
   // The item of a task.
-  const int32_t* item_of(int64_t task) const { return item(is_large(task) ? task / parts_ : task - num_large_ * (parts_ - 1)); }
+  const int32_t* item_of(int64_t task) const {
+    return item(is_large(task) ? task / parts_ : task - num_large_ * (parts_ - 1));
+  }
   Part part_of(int64_t task) const {
-    int64_t heads = call_.num_kv_heads, part = is_large(task) ? task % parts_ : 0, parts = is_large(task) ? parts_ : 1;
+    int64_t heads = call_.num_kv_heads, part = is_large(task) ? task % parts_ : 0,
+            parts = is_large(task) ? parts_ : 1;
     return {Item(call_, item_of(task)), heads * part / parts, heads * (part + 1) / parts};
   }
 
@@ -113,7 +126,9 @@ class Tasks {
   bool is_large(int64_t task) const { return task < num_large_ * parts_; }
 };
 
-stage::Kind kind_of(const int32_t* item) { return item[1] == 1 ? stage::ATTEND_ONE : stage::ATTEND_MANY; }
+stage::Kind kind_of(const int32_t* item) {
+  return item[1] == 1 ? stage::ATTEND_ONE : stage::ATTEND_MANY;
+}
 
 template <class L>
 void attend_stages(team::Member& member, const AttentionCall& c) {
@@ -140,36 +155,46 @@ void attend_stages(team::Member& member, const AttentionCall& c) {
 
 void write_to_cache(const AttentionCall& c, int64_t first, int64_t last) {
   switch (c.type) {
-    case CacheType::BFLOAT16: return write_lanes<BFloat16Lanes>(c, first, last);
-    case CacheType::INT8: return write_lanes<Int8Lanes>(c, first, last);
-    default: return write_lanes<Float32Lanes>(c, first, last);
+    case CacheType::BFLOAT16:
+      return write_lanes<BFloat16Lanes>(c, first, last);
+    case CacheType::INT8:
+      return write_lanes<Int8Lanes>(c, first, last);
+    default:
+      return write_lanes<Float32Lanes>(c, first, last);
   }
 }
 
 void attention_stages(team::Member& member, const AttentionCall& c) {
   switch (c.type) {
-    case CacheType::BFLOAT16: return attend_stages<BFloat16Lanes>(member, c);
-    case CacheType::INT8: return attend_stages<Int8Lanes>(member, c);
-    default: return attend_stages<Float32Lanes>(member, c);
+    case CacheType::BFLOAT16:
+      return attend_stages<BFloat16Lanes>(member, c);
+    case CacheType::INT8:
+      return attend_stages<Int8Lanes>(member, c);
+    default:
+      return attend_stages<Float32Lanes>(member, c);
   }
 }
 
 void count_attention(StageTimes times, const AttentionCall& c) {
-  int64_t of_token = c.head_dim + c.value_dim, size = c.type == CacheType::INT8 ? 1 : c.type == CacheType::BFLOAT16 ? 2 : 4;
+  int64_t of_token = c.head_dim + c.value_dim, size = c.type == CacheType::INT8       ? 1
+                                                      : c.type == CacheType::BFLOAT16 ? 2
+                                                                                      : 4;
   for (int64_t i = 0; i < c.step->num_items; i++) {
     Item item(c, c.step->items + i * 5);
     int64_t pairs = 0;  // of a row and a key
     for (int64_t r = 0; r < item.num_rows; r++)
       pairs += std::max<int64_t>(std::min(item.position(r) + 1, item.last_key) - item.first_key, 0);
     int64_t keys = std::max<int64_t>(item.last_key - item.first_key, 0);
-    times.count(kind_of(c.step->items + i * 5), pairs * c.num_kv_heads * of_token, keys * c.num_kv_heads * of_token * size);
+    times.count(kind_of(c.step->items + i * 5), pairs * c.num_kv_heads * of_token,
+                keys * c.num_kv_heads * of_token * size);
   }
 }
 
 ROSE_EXPORT void rose_attention(const AttentionCall* call) {
   const AttentionCall& c = *call;
   team::run(false, [&](team::Member& member) {
-    runs_stage(member, c.step->num_tokens, [&](int64_t first, int64_t last) { write_to_cache(c, first, last); });
+    runs_stage(member, c.step->num_tokens,
+               [&](int64_t first, int64_t last) { write_to_cache(c, first, last); });
     attention_stages(member, c);
   });
 }

@@ -1,15 +1,16 @@
 // How keys and values are stored in the cache.
 //
-// A lane is 4 bytes: one float32, two bfloat16, or four int8. The keys of a block and kv head are stored by
-// dimension, one lane per token: lane t of step s is dimension s of token t, or dimensions 2s and 2s + 1, or 4s to
-// 4s + 3. Values are stored by token, one lane per dimension: lane d of step s is token s, or tokens 2s and 2s + 1,
-// or 4s to 4s + 3. So a vector
-// is W keys or W dimensions of values, the query's values and the weights are broadcast, and every sum runs
-// over dimensions or tokens in order, for any number of rows.
+// A lane is 4 bytes: one float32, two bfloat16, or four int8. The keys of a block and kv head are
+// stored by dimension, one lane per token: lane t of step s is dimension s of token t, or
+// dimensions 2s and 2s + 1, or 4s to 4s + 3. Values are stored by token, one lane per dimension:
+// lane d of step s is token s, or tokens 2s and 2s + 1, or 4s to 4s + 3. So a vector is W keys or W
+// dimensions of values, the query's values and the weights are broadcast, and every sum runs over
+// dimensions or tokens in order, for any number of rows.
 #pragma once
 #include "vec.h"
 
-// `Value` is the type of a query's value or a weight, `Factor` is what is broadcast in a step, and `value` is a sum in float32.
+// `Value` is the type of a query's value or a weight, `Factor` is what is broadcast in a step, and
+// `value` is a sum in float32.
 struct FloatSums {
   using Sum = vf;
   ROSE_INLINE vf value(vf sum) { return sum; }
@@ -46,8 +47,8 @@ struct BFloat16Lanes : FloatSums {
 };
 #endif
 
-// int8 with a scale per token and head. Queries and weights are integers of 16 bits with a factor; see attention_int8.h.
-// A factor of four has the values 0 and 2, then 1 and 3. Sums are exact.
+// int8 with a scale per token and head. Queries and weights are integers of 16 bits with a factor;
+// see attention_int8.h. A factor of four has the values 0 and 2, then 1 and 3. Sums are exact.
 struct Int8Lanes {
   using Stored = int8_t;
   using Value = int16_t;
@@ -67,8 +68,8 @@ struct Int8Lanes {
 ROSE_INLINE void put(float* to, float x) { *to = x; }
 ROSE_INLINE void put(uint16_t* to, float x) { *to = narrow(x); }
 
-// The place of value d of token t within a block and kv head. Blocks and heads that are not multiples of the
-// vector width are stored by token, and are copied before they are read.
+// The place of value d of token t within a block and kv head. Blocks and heads that are not
+// multiples of the vector width are stored by token, and are copied before they are read.
 template <class L>
 struct Layout {
   int64_t block_size, key_size, value_size;
@@ -104,9 +105,11 @@ ROSE_INLINE __m512i rounded_pairs(const float* x) {
 
 // Write pairs of dimensions of a key to every `stride`-th lane. `size` is a multiple of 32.
 ROSE_INLINE void put_pairs(const float* key, int64_t size, uint32_t* to, int64_t stride) {
-  const __m512i at = _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
-                                        _mm512_set1_epi32((int32_t)stride));
-  for (int64_t d = 0; d < size; d += 32, to += 16 * stride) _mm512_i32scatter_epi32((int*)to, at, rounded_pairs(key + d), 4);
+  const __m512i at =
+      _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+                         _mm512_set1_epi32((int32_t)stride));
+  for (int64_t d = 0; d < size; d += 32, to += 16 * stride)
+    _mm512_i32scatter_epi32((int*)to, at, rounded_pairs(key + d), 4);
 }
 
 // Lane j of row i becomes lane i of row j.
@@ -128,24 +131,29 @@ ROSE_INLINE void transpose(__m512i (&rows)[16]) {
   constexpr int EVEN = 0x88, ODD = 0xdd;
 #pragma GCC unroll 4
   for (int j = 0; j < 4; j++) {
-    __m512i low = _mm512_shuffle_i32x4(fours[j], fours[j + 4], EVEN), high = _mm512_shuffle_i32x4(fours[j + 8], fours[j + 12], EVEN);
+    __m512i low = _mm512_shuffle_i32x4(fours[j], fours[j + 4], EVEN),
+            high = _mm512_shuffle_i32x4(fours[j + 8], fours[j + 12], EVEN);
     rows[j] = _mm512_shuffle_i32x4(low, high, EVEN);
     rows[j + 8] = _mm512_shuffle_i32x4(low, high, ODD);
-    low = _mm512_shuffle_i32x4(fours[j], fours[j + 4], ODD), high = _mm512_shuffle_i32x4(fours[j + 8], fours[j + 12], ODD);
+    low = _mm512_shuffle_i32x4(fours[j], fours[j + 4], ODD),
+    high = _mm512_shuffle_i32x4(fours[j + 8], fours[j + 12], ODD);
     rows[j + 4] = _mm512_shuffle_i32x4(low, high, EVEN);
     rows[j + 12] = _mm512_shuffle_i32x4(low, high, ODD);
   }
 }
 
-// Write pairs of values of `count` keys, `key_token` values apart, to lanes from `first` on of a vector of lanes.
-inline void put_keys(const float* keys, int64_t key_token, int first, int count, int64_t size, uint32_t* to, int64_t stride) {
+// Write pairs of values of `count` keys, `key_token` values apart, to lanes from `first` on of a
+// vector of lanes.
+inline void put_keys(const float* keys, int64_t key_token, int first, int count, int64_t size,
+                     uint32_t* to, int64_t stride) {
   __mmask16 lanes = (__mmask16)(((1u << count) - 1) << first);
   for (int64_t d = 0; d < size; d += 32, to += 16 * stride) {
     __m512i rows[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
       bool is_there = i >= first && i < first + count;
-      rows[i] = is_there ? rounded_pairs(keys + (i - first) * key_token + d) : _mm512_setzero_si512();
+      rows[i] =
+          is_there ? rounded_pairs(keys + (i - first) * key_token + d) : _mm512_setzero_si512();
     }
     transpose(rows);
 #pragma GCC unroll 16
@@ -169,8 +177,9 @@ ROSE_INLINE void put_every_other(const float* value, int64_t size, uint16_t* to)
 ROSE_INLINE void put_both(const float* even, const float* odd, int64_t size, uint32_t* to) {
   for (int64_t d = 0; d < size; d += 16) {
 #if defined(__AVX512BF16__)
-    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20,
-                                           4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i order =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)load(odd + d), (__m512)load(even + d));
     _mm512_storeu_si512(to + d, _mm512_permutexvar_epi16(order, both));
 #else
@@ -180,15 +189,16 @@ ROSE_INLINE void put_both(const float* even, const float* odd, int64_t size, uin
 }
 #endif
 
-// Write the key and the value of a token, each to its block and kv head. Several threads may write tokens of
-// one lane: each writes only its own bytes.
+// Write the key and the value of a token, each to its block and kv head. Several threads may write
+// tokens of one lane: each writes only its own bytes.
 template <class L>
-void write_token(const Layout<L>& layout, int64_t t, const float* key, const float* value, typename L::Stored* keys,
-                 typename L::Stored* values) {
+void write_token(const Layout<L>& layout, int64_t t, const float* key, const float* value,
+                 typename L::Stored* keys, typename L::Stored* values) {
   if constexpr (L::PER_LANE == 2) {
     if (layout.is_by_lane) {
       for (int64_t d = 0; d < layout.key_size; d += 2)
-        ((uint32_t*)keys)[d / 2 * layout.block_size + t] = narrow(key[d]) | (uint32_t)narrow(key[d + 1]) << 16;
+        ((uint32_t*)keys)[d / 2 * layout.block_size + t] =
+            narrow(key[d]) | (uint32_t)narrow(key[d + 1]) << 16;
       uint16_t* to = values + t / 2 * layout.value_size * 2 + t % 2;
       for (int64_t d = 0; d < layout.value_size; d++) to[d * 2] = narrow(value[d]);
       return;
@@ -198,7 +208,8 @@ void write_token(const Layout<L>& layout, int64_t t, const float* key, const flo
   for (int64_t d = 0; d < layout.value_size; d++) put(values + layout.value(t, d), value[d]);
 }
 
-// Keys and values of tokens that follow each other: those of the first, and the distances from one to the next.
+// Keys and values of tokens that follow each other: those of the first, and the distances from one
+// to the next.
 struct States {
   const float *key, *value;
   int64_t key_token, value_token;
@@ -206,25 +217,29 @@ struct States {
 
 // Write tokens `t` to `t` + `count` of a block and kv head. They are in one vector of lanes.
 template <class L>
-void write_tokens(const Layout<L>& layout, int64_t t, int64_t count, const States& from, typename L::Stored* keys,
-                  typename L::Stored* values) {
+void write_tokens(const Layout<L>& layout, int64_t t, int64_t count, const States& from,
+                  typename L::Stored* keys, typename L::Stored* values) {
 #if defined(ROSE_SCATTERS)
   if constexpr (L::PER_LANE == 2) {
     constexpr int FEW = 3;  // are faster one by one
     if (layout.is_by_lane && layout.key_size % 32 == 0) {
       uint32_t* key_lanes = (uint32_t*)keys + t;
       if (count > FEW) {
-        put_keys(from.key, from.key_token, (int)(t % W), (int)count, layout.key_size, key_lanes - t % W, layout.block_size);
+        put_keys(from.key, from.key_token, (int)(t % W), (int)count, layout.key_size,
+                 key_lanes - t % W, layout.block_size);
       } else {
         for (int64_t i = 0; i < count; i++)
-          put_pairs(from.key + i * from.key_token, layout.key_size, key_lanes + i, layout.block_size);
+          put_pairs(from.key + i * from.key_token, layout.key_size, key_lanes + i,
+                    layout.block_size);
       }
       for (int64_t i = 0; i < count;) {
         const float* value = from.value + i * from.value_token;
         uint16_t* to = values + (t + i) / 2 * layout.value_size * 2;
         bool is_odd = (t + i) % 2, has_both = !is_odd && i + 1 < count;
-        if (has_both) put_both(value, value + from.value_token, layout.value_size, (uint32_t*)to);
-        else put_every_other(value, layout.value_size, to + is_odd);
+        if (has_both)
+          put_both(value, value + from.value_token, layout.value_size, (uint32_t*)to);
+        else
+          put_every_other(value, layout.value_size, to + is_odd);
         i += 1 + has_both;
       }
       return;
@@ -232,5 +247,6 @@ void write_tokens(const Layout<L>& layout, int64_t t, int64_t count, const State
   }
 #endif
   for (int64_t i = 0; i < count; i++)
-    write_token(layout, t + i, from.key + i * from.key_token, from.value + i * from.value_token, keys, values);
+    write_token(layout, t + i, from.key + i * from.key_token, from.value + i * from.value_token,
+                keys, values);
 }

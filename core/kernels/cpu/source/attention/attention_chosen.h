@@ -6,7 +6,8 @@
 
 class ChosenAttention {
  public:
-  // `all` for the `count` different tokens in `chosen`: row i of the output is that of chosen[i]. Valid until the next call.
+  // `all` for the `count` different tokens in `chosen`: row i of the output is that of chosen[i].
+  // Valid until the next call.
   AttentionCall of(const AttentionCall& all, const int64_t* chosen, int64_t count) {
     const AttentionStep& step = *all.step;
     places_.assign(step.num_tokens, -1);
@@ -31,7 +32,8 @@ class ChosenAttention {
   AttentionStep step_;
   std::vector<std::array<int32_t, 5>> items_;
   std::vector<int32_t> places_, row_tokens_, row_slots_, merge_tokens_, merge_starts_;
-  std::vector<int32_t> slots_;  // of a partial result of the whole step: its number among those that are left
+  std::vector<int32_t>
+      slots_;  // of a partial result of the whole step: its number among those that are left
 
   bool is_chosen(int32_t token) const { return places_[token] >= 0; }
 
@@ -52,7 +54,8 @@ class ChosenAttention {
     items_.clear();
     row_tokens_.clear();
     row_slots_.clear();
-    for (const int32_t *item = step.items, *end = item + step.num_items * 5; item < end; item += 5) {
+    for (const int32_t *item = step.items, *end = item + step.num_items * 5; item < end;
+         item += 5) {
       int32_t first = (int32_t)row_tokens_.size();
       for (int32_t row = item[0]; row < item[0] + item[1]; row++) {
         if (!is_chosen(step.row_tokens[row])) continue;
@@ -63,6 +66,8 @@ class ChosenAttention {
       int32_t num_rows = (int32_t)row_tokens_.size() - first;
       if (num_rows) items_.push_back({first, num_rows, item[2], item[3], item[4]});
     }
-    std::stable_sort(items_.begin(), items_.end(), [](const auto& a, const auto& b) { return work_of(a.data()) > work_of(b.data()); });
+    std::stable_sort(items_.begin(), items_.end(), [](const auto& a, const auto& b) {
+      return work_of(a.data()) > work_of(b.data());
+    });
   }
 };

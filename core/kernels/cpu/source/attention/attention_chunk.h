@@ -10,16 +10,18 @@ constexpr int VECTORS = CHUNK / W;
 
 // The keys and values of a chunk for one kv head, in lanes.
 struct Chunk {
-  int64_t first = 0;  // position of lane 0
+  int64_t first = 0;     // position of lane 0
   int from = 0, to = 0;  // lanes of the keys that the item has; a row may see fewer
-  int64_t key_stride = 0, value_stride = 0;   // lanes of a step
-  const uint32_t* keys[VECTORS] = {};         // step 0 of each vector of keys
-  const float *key_scales[VECTORS] = {}, *value_scales[VECTORS] = {};  // of each vector of keys; int8 only
-  // Step 0 of the values of each piece of `piece_keys` tokens: W, a vector of keys, if they are read in place, else CHUNK.
+  int64_t key_stride = 0, value_stride = 0;  // lanes of a step
+  const uint32_t* keys[VECTORS] = {};        // step 0 of each vector of keys
+  const float *key_scales[VECTORS] = {},
+              *value_scales[VECTORS] = {};  // of each vector of keys; int8 only
+  // Step 0 of the values of each piece of `piece_keys` tokens: W, a vector of keys, if they are
+  // read in place, else CHUNK.
   const uint32_t* values[VECTORS] = {};
   int piece_keys = CHUNK;
-  // The lines of each vector of keys, from the first one on: read in place only. Those of a block with several vectors of
-  // keys are divided among them.
+  // The lines of each vector of keys, from the first one on: read in place only. Those of a block
+  // with several vectors of keys are divided among them.
   const uint32_t* key_lines[VECTORS] = {};
 
   int first_vector() const { return from / W; }
@@ -34,7 +36,8 @@ struct Span {
 
 // The span that begins with a key: it ends with the chunk, the run or the item.
 inline Span span_from(const Item& item, int64_t key) {
-  int64_t length = item.call.step->run_length, run = key / length * length, first = run + (key - run) / CHUNK * CHUNK;
+  int64_t length = item.call.step->run_length, run = key / length * length,
+          first = run + (key - run) / CHUNK * CHUNK;
   return {first, key, std::min({first + CHUNK, run + length, item.last_key})};
 }
 
@@ -42,7 +45,8 @@ inline Span span_from(const Item& item, int64_t key) {
 template <class L>
 class Reader {
  public:
-  Reader(const Item& item) : item_(item), layout_(item.call.block_size, item.call.head_dim, item.call.value_dim) {
+  Reader(const Item& item)
+      : item_(item), layout_(item.call.block_size, item.call.head_dim, item.call.value_dim) {
     const AttentionCall& c = item.call;
     key_steps = round_up(c.head_dim, L::PER_LANE) / L::PER_LANE;
     value_size = round_up(c.value_dim, W);
@@ -57,8 +61,10 @@ class Reader {
     chunk.first = span.first;
     chunk.from = (int)(span.from - span.first);
     chunk.to = (int)(span.to - span.first);
-    if (layout_.is_by_lane) point(head, chunk);
-    else copy(head, chunk);
+    if (layout_.is_by_lane)
+      point(head, chunk);
+    else
+      copy(head, chunk);
   }
 
   // Move a chunk that is read in place to the next kv head.
@@ -81,17 +87,20 @@ class Reader {
 
   const typename L::Stored* keys_of(int64_t block, int64_t head) const {
     const AttentionCall& c = item_.call;
-    return (const typename L::Stored*)c.keys + (item_.block(block) * c.num_kv_heads + head) * c.block_size * c.head_dim;
+    return (const typename L::Stored*)c.keys +
+           (item_.block(block) * c.num_kv_heads + head) * c.block_size * c.head_dim;
   }
   const typename L::Stored* values_of(int64_t block, int64_t head) const {
     const AttentionCall& c = item_.call;
-    return (const typename L::Stored*)c.values + (item_.block(block) * c.num_kv_heads + head) * c.block_size * c.value_dim;
+    return (const typename L::Stored*)c.values +
+           (item_.block(block) * c.num_kv_heads + head) * c.block_size * c.value_dim;
   }
 
   // The index of a token's scales.
   int64_t place_of(int64_t key, int64_t head) const {
     const AttentionCall& c = item_.call;
-    return (item_.block(key / c.block_size) * c.num_kv_heads + head) * c.block_size + key % c.block_size;
+    return (item_.block(key / c.block_size) * c.num_kv_heads + head) * c.block_size +
+           key % c.block_size;
   }
 
   void point(int64_t head, Chunk& chunk) const {
@@ -105,7 +114,8 @@ class Reader {
       const uint32_t* keys = (const uint32_t*)keys_of(key / c.block_size, head);
       chunk.keys[v] = keys + offset;
       chunk.key_lines[v] = keys + offset * key_steps;
-      chunk.values[v] = (const uint32_t*)values_of(key / c.block_size, head) + offset / N * c.value_dim;
+      chunk.values[v] =
+          (const uint32_t*)values_of(key / c.block_size, head) + offset / N * c.value_dim;
       if (!HAS_SCALES) continue;
       chunk.key_scales[v] = c.key_scales + place_of(key, head);
       chunk.value_scales[v] = c.value_scales + place_of(key, head);
@@ -123,8 +133,10 @@ class Reader {
       int64_t key = chunk.first + t, offset = key % c.block_size;
       const auto* k = keys_of(key / c.block_size, head);
       const auto* v = values_of(key / c.block_size, head);
-      for (int64_t d = 0; d < c.head_dim; d++) keys[(d / N * CHUNK + t) * N + d % N] = k[layout_.key(offset, d)];
-      for (int64_t d = 0; d < c.value_dim; d++) values[(t / N * value_size + d) * N + t % N] = v[layout_.value(offset, d)];
+      for (int64_t d = 0; d < c.head_dim; d++)
+        keys[(d / N * CHUNK + t) * N + d % N] = k[layout_.key(offset, d)];
+      for (int64_t d = 0; d < c.value_dim; d++)
+        values[(t / N * value_size + d) * N + t % N] = v[layout_.value(offset, d)];
       if (!HAS_SCALES) continue;
       key_scales[t] = c.key_scales[place_of(key, head)];
       value_scales[t] = c.value_scales[place_of(key, head)];

@@ -1,8 +1,10 @@
-// Attention of a few query rows over bfloat16 keys and values in vectors, with the bits of the products in tiles.
+// Attention of a few query rows over bfloat16 keys and values in vectors, with the bits of the
+// products in tiles.
 //
-// A tile would compute 16 rows. It sums the even and the odd values of a step of 32 each in order, by FMAs that round to
-// nearest and take subnormal numbers for zero, and adds both sums to the result (Intel's manual, TDPBF16PS). Vectors do the
-// same. So a row has the same bits as among many.
+// A tile would compute 16 rows. It sums the even and the odd values of a step of 32 each in order,
+// by FMAs that round to nearest and take subnormal numbers for zero, and adds both sums to the
+// result (Intel's manual, TDPBF16PS). Vectors do the same. So a row has the same bits as among
+// many.
 #pragma once
 #include "attention_tile_ops.h"
 
@@ -11,7 +13,8 @@ namespace tiles {
 
 constexpr int FEW = 2;  // more rows are faster in tiles
 
-// Takes subnormal numbers for zero (FTZ and DAZ) while it exists. The code that it is for must not be inlined: compilers move arithmetic across it.
+// Takes subnormal numbers for zero (FTZ and DAZ) while it exists. The code that it is for must not
+// be inlined: compilers move arithmetic across it.
 class NoSubnormals {
  public:
   NoSubnormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
@@ -23,7 +26,9 @@ class NoSubnormals {
 };
 
 ROSE_INLINE __m512 even_of(__m512i lanes) { return (__m512)_mm512_slli_epi32(lanes, 16); }
-ROSE_INLINE __m512 odd_of(__m512i lanes) { return (__m512)_mm512_and_si512(lanes, _mm512_set1_epi32((int)0xffff0000)); }
+ROSE_INLINE __m512 odd_of(__m512i lanes) {
+  return (__m512)_mm512_and_si512(lanes, _mm512_set1_epi32((int)0xffff0000));
+}
 ROSE_INLINE __m512i pair_at(const char* from) {
   int32_t pair;
   std::memcpy(&pair, from, 4);
@@ -36,13 +41,14 @@ struct Lines {
   int64_t stride;
 };
 
-// What is prefetched while the pieces of a run are read: line by line, the piece that is read DISTANCE pieces later. With
-// 128 dimensions that is 16 KiB ahead.
+// What is prefetched while the pieces of a run are read: line by line, the piece that is read
+// DISTANCE pieces later. With 128 dimensions that is 16 KiB ahead.
 class Ahead {
  public:
   static constexpr int DISTANCE = 4;
 
-  // The keys of pieces `first` to `last` of `run` are read, then their values, then the keys of `next`, if there is one.
+  // The keys of pieces `first` to `last` of `run` are read, then their values, then the keys of
+  // `next`, if there is one.
   template <class R>
   void plan(const R& run, const R* next, int first, int last, int64_t key_stride) {
     Lines all[2 * PIECES + DISTANCE];
@@ -67,11 +73,13 @@ class Ahead {
   int first_ = 0, count_ = 0;
 };
 
-// sums[r][c] = q[r] . keys[c] for COUNT pieces of keys, over `steps` steps of 32 dimensions. Strides are in bytes, that of the
-// sums in floats. Prefetches the lines `ahead`.
+// sums[r][c] = q[r] . keys[c] for COUNT pieces of keys, over `steps` steps of 32 dimensions.
+// Strides are in bytes, that of the sums in floats. Prefetches the lines `ahead`.
 template <int ROWS, int COUNT>
-__attribute__((noinline)) inline void few_scores(const char* q, int64_t ldq, const char* const* keys, const Lines* ahead,
-                                                 int64_t ldb, int64_t steps, float* sums, int64_t ld_sums) {
+__attribute__((noinline)) inline void few_scores(const char* q, int64_t ldq,
+                                                 const char* const* keys, const Lines* ahead,
+                                                 int64_t ldb, int64_t steps, float* sums,
+                                                 int64_t ld_sums) {
   __m512 total[ROWS][COUNT];
   for (int r = 0; r < ROWS; r++)
     for (int c = 0; c < COUNT; c++) total[r][c] = _mm512_setzero_ps();
@@ -99,24 +107,29 @@ __attribute__((noinline)) inline void few_scores(const char* q, int64_t ldq, con
       }
     }
     for (int r = 0; r < ROWS; r++)
-      for (int c = 0; c < COUNT; c++) total[r][c] = _mm512_add_ps(total[r][c], _mm512_add_ps(even[r][c], odd[r][c]));
+      for (int c = 0; c < COUNT; c++)
+        total[r][c] = _mm512_add_ps(total[r][c], _mm512_add_ps(even[r][c], odd[r][c]));
   }
   for (int r = 0; r < ROWS; r++)
     for (int c = 0; c < COUNT; c++) _mm512_storeu_ps(sums + r * ld_sums + c * PIECE, total[r][c]);
 }
 
-// The values of a unit that an item has: tokens `from` to `to` of it. `from` is the first of a piece.
+// The values of a unit that an item has: tokens `from` to `to` of it. `from` is the first of a
+// piece.
 struct UnitValues {
   const char* values[2];  // of each piece; read only where the item has tokens
   const Lines* ahead;     // prefetched with each piece
   int from, to;
 };
 
-// sums[r][d] += weights[r] . values[d] over a unit, for COUNT vectors of 16 dimensions, or, without `is_more`, =. `row` is the
-// stride in bytes of a pair of tokens; that of the weights and the sums is in values.
+// sums[r][d] += weights[r] . values[d] over a unit, for COUNT vectors of 16 dimensions, or, without
+// `is_more`, =. `row` is the stride in bytes of a pair of tokens; that of the weights and the sums
+// is in values.
 template <int ROWS, int COUNT>
-__attribute__((noinline)) inline void few_values(const uint16_t* weights, int64_t ld_weights, const UnitValues& unit,
-                                                 int64_t first_byte, int64_t row, float* sums, int64_t ld_sums, bool is_more) {
+__attribute__((noinline)) inline void few_values(const uint16_t* weights, int64_t ld_weights,
+                                                 const UnitValues& unit, int64_t first_byte,
+                                                 int64_t row, float* sums, int64_t ld_sums,
+                                                 bool is_more) {
   __m512 even[ROWS][COUNT], odd[ROWS][COUNT], zero = _mm512_setzero_ps();
   for (int r = 0; r < ROWS; r++)
     for (int c = 0; c < COUNT; c++) even[r][c] = odd[r][c] = zero;

@@ -1,4 +1,5 @@
-// Keys and values in int8: a row of a token and kv head times its scale, which is its largest magnitude / 127.
+// Keys and values in int8: a row of a token and kv head times its scale, which is its largest
+// magnitude / 127.
 #pragma once
 #include "attention_cache.h"
 #include "quantise_rows.h"
@@ -25,7 +26,8 @@ template <class At>
 inline float write_int8(const float* x, int64_t n, int8_t* to, At at) {
   float scale = scale_of(x, n), inverse = scale > 1e-30f ? 1.0f / scale : 0.0f;
   for (int64_t d = 0; d < n; d++) {
-    float rounded = x[d] * inverse + 12582912.0f;  // 1.5 * 2^23: the last byte is that of an integer
+    float rounded =
+        x[d] * inverse + 12582912.0f;  // 1.5 * 2^23: the last byte is that of an integer
     int32_t bits;
     memcpy(&bits, &rounded, 4);
     to[at(d)] = (int8_t)bits;
@@ -34,12 +36,15 @@ inline float write_int8(const float* x, int64_t n, int8_t* to, At at) {
 }
 
 // Write tokens `t` to `t` + `count` of a block and kv head, and their scales.
-inline void write_tokens(const Layout<Int8Lanes>& layout, int64_t t, int64_t count, const States& from, int8_t* keys,
-                         int8_t* values, float* key_scales, float* value_scales) {
+inline void write_tokens(const Layout<Int8Lanes>& layout, int64_t t, int64_t count,
+                         const States& from, int8_t* keys, int8_t* values, float* key_scales,
+                         float* value_scales) {
   for (int64_t i = 0; i < count; i++, t++) {
     const float *key = from.key + i * from.key_token, *value = from.value + i * from.value_token;
-    key_scales[t] = write_int8(key, layout.key_size, keys, [&](int64_t d) { return layout.key(t, d); });
-    value_scales[t] = write_int8(value, layout.value_size, values, [&](int64_t d) { return layout.value(t, d); });
+    key_scales[t] =
+        write_int8(key, layout.key_size, keys, [&](int64_t d) { return layout.key(t, d); });
+    value_scales[t] =
+        write_int8(value, layout.value_size, values, [&](int64_t d) { return layout.value(t, d); });
   }
 }
 
@@ -59,13 +64,15 @@ ROSE_INLINE void put_factors(int16_t* to, vi integers) {
   *(vs_half_u*)to = __builtin_convertvector(swap_middle(integers), vs_half_u);
 }
 
-// Write a query times `scale` as factors and return what their integers are multiplied by, which is NaN if a value is not
-// finite. The integers are so small that the sum of their products with keys fits.
+// Write a query times `scale` as factors and return what their integers are multiplied by, which is
+// NaN if a value is not finite. The integers are so small that the sum of their products with keys
+// fits.
 inline float write_query(const float* x, int64_t n, float scale, int16_t* to) {
   float most = (float)std::min<int64_t>(32767, INT32_MAX / (127 * std::max<int64_t>(n, 1)));
   float unit = scale_of(x, n) * (127.0f / most), inverse = unit > 1e-30f ? 1.0f / unit : 0.0f;
   int64_t d = 0;
   for (; d + W <= n; d += W) put_factors(to + d, nearest(load(x + d) * inverse));
-  for (; d < n; d++) to[d / 4 * 4 + (d % 4 * 2 - d % 4 / 2 * 3)] = (int16_t)nearest(splat(x[d] * inverse))[0];
+  for (; d < n; d++)
+    to[d / 4 * 4 + (d % 4 * 2 - d % 4 / 2 * 3)] = (int16_t)nearest(splat(x[d] * inverse))[0];
   return unit * scale;
 }

@@ -1,16 +1,18 @@
 // int8 keys and values for attention in tiles of AMX.
 //
-// A query is 16-bit integers times a factor. Their high bytes (signed) and low bytes (unsigned) are multiplied with the
-// bytes of the keys, and the sums are exact. Values become bfloat16, which is exact too, and their scales are multiplied
-// into the weights.
+// A query is 16-bit integers times a factor. Their high bytes (signed) and low bytes (unsigned) are
+// multiplied with the bytes of the keys, and the sums are exact. Values become bfloat16, which is
+// exact too, and their scales are multiplied into the weights.
 #pragma once
 #include "attention_tile_ops.h"
 
 #if defined(ROSE_TILES)
 namespace tiles {
 
-// Write the high and the low bytes of n values of a query times `scale`; return the factor of the integers.
-ROSE_INLINE float write_query(const float* from, int64_t n, float scale, int8_t* high, int8_t* low) {
+// Write the high and the low bytes of n values of a query times `scale`; return the factor of the
+// integers.
+ROSE_INLINE float write_query(const float* from, int64_t n, float scale, int8_t* high,
+                              int8_t* low) {
   __m512 most = _mm512_setzero_ps(), finite = _mm512_setzero_ps();
   for (int64_t d = 0; d < n; d += 16) {
     __m512 v = _mm512_loadu_ps(from + d);
@@ -27,11 +29,12 @@ ROSE_INLINE float write_query(const float* from, int64_t n, float scale, int8_t*
   return factor * scale + _mm512_reduce_add_ps(finite);  // NaN if a value is not finite
 }
 
-// Sums of R tiles of rows and one tile of keys, over `steps` steps of 64 values. The low bytes of a row follow its
-// high ones.
+// Sums of R tiles of rows and one tile of keys, over `steps` steps of 64 values. The low bytes of a
+// row follow its high ones.
 template <int R, class F>
-ROSE_INLINE void product_int8(const char* a, int64_t lda, const char* b, int64_t ldb, int64_t step_b, int64_t steps,
-                              float* high, float* low, int64_t ld_sums, F&& after) {
+ROSE_INLINE void product_int8(const char* a, int64_t lda, const char* b, int64_t ldb,
+                              int64_t step_b, int64_t steps, float* high, float* low,
+                              int64_t ld_sums, F&& after) {
   __asm__ volatile("" : : : "memory");
   _tile_zero(0);
   _tile_zero(1);
@@ -60,9 +63,11 @@ ROSE_INLINE void product_int8(const char* a, int64_t lda, const char* b, int64_t
 }
 
 // Replace the sums of the high bytes by scores in float32, for the pieces from `first` to `last`.
-inline void join_sums(float* high, const float* low, const float* key_scales, float factor, int first, int last) {
+inline void join_sums(float* high, const float* low, const float* key_scales, float factor,
+                      int first, int last) {
   for (int i = first * PIECE; i < last * PIECE; i += PIECE) {
-    __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(high + i), 8), _mm512_load_si512(low + i));
+    __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(high + i), 8),
+                                   _mm512_load_si512(low + i));
     __m512 scale = _mm512_mul_ps(_mm512_load_ps(key_scales + i), _mm512_set1_ps(factor));
     _mm512_store_ps(high + i, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale));
   }

@@ -3,7 +3,8 @@
 #include "attention_rows.h"
 #include "linear_amx.h"
 
-#if defined(ROSE_AMX) && defined(__AMX_INT8__) && defined(__AVX512BF16__) && defined(__AVX512DQ__) && defined(__AVX512VBMI__)
+#if defined(ROSE_AMX) && defined(__AMX_INT8__) && defined(__AVX512BF16__) && \
+    defined(__AVX512DQ__) && defined(__AVX512VBMI__)
 #define ROSE_TILES
 #endif
 #if defined(ROSE_TILES)
@@ -15,8 +16,8 @@ constexpr int PIECES = RUN / PIECE;
 
 constexpr float LOWEST = -200;  // 2^-200 is 0 in float32
 
-// 2^x for x <= 0 with a relative error below 1e-4, a twentieth of bfloat16's rounding. NaN stays NaN. Minimax
-// polynomial of 2^r - 1 over r in [0, 1].
+// 2^x for x <= 0 with a relative error below 1e-4, a twentieth of bfloat16's rounding. NaN stays
+// NaN. Minimax polynomial of 2^r - 1 over r in [0, 1].
 ROSE_INLINE __m512 power(__m512 x) {
   constexpr int FRACTION = 9;  // x - floor(x)
   x = _mm512_max_ps(_mm512_set1_ps(LOWEST), x);
@@ -45,16 +46,18 @@ __attribute__((noinline)) inline void fold(float* acc, const float* part, int64_
   acc[0] = base;
   acc[1] = acc[1] * a + part[1] * b;
   for (int64_t d = 2; d < value_dim + 2; d += 16)
-    _mm512_storeu_ps(acc + d, _mm512_fmadd_ps(_mm512_loadu_ps(acc + d), va, _mm512_mul_ps(_mm512_loadu_ps(part + d), vb)));
+    _mm512_storeu_ps(acc + d, _mm512_fmadd_ps(_mm512_loadu_ps(acc + d), va,
+                                              _mm512_mul_ps(_mm512_loadu_ps(part + d), vb)));
 }
 
 ROSE_INLINE uint32_t below(int n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : (1u << n) - 1; }
 
-// Turn the scores of keys into weights: those of the visible keys `start` to `end`, and 0 for the others of the
-// units from `first` to `last`. The weights, but not their sum, are multiplied by `factors`, if there are any.
+// Turn the scores of keys into weights: those of the visible keys `start` to `end`, and 0 for the
+// others of the units from `first` to `last`. The weights, but not their sum, are multiplied by
+// `factors`, if there are any.
 template <bool IS_ALL, bool HAS_FACTORS>
-ROSE_INLINE void weigh_some(const float* scores, const float* factors, int start, int end, int first, int last, float* result,
-                            uint16_t* weights) {
+ROSE_INLINE void weigh_some(const float* scores, const float* factors, int start, int end,
+                            int first, int last, float* result, uint16_t* weights) {
   first = IS_ALL ? 0 : first * 2;
   last = IS_ALL ? PIECES : last * 2;
   __m512 s[PIECES], high = _mm512_set1_ps(MINUS_INFINITY), sum = _mm512_setzero_ps();
@@ -85,8 +88,9 @@ ROSE_INLINE void weigh_some(const float* scores, const float* factors, int start
 }
 
 template <bool HAS_FACTORS>
-__attribute__((noinline)) inline void weigh(const float* scores, const float* factors, int start, int end, int first,
-                                            int last, float* result, uint16_t* weights) {
+__attribute__((noinline)) inline void weigh(const float* scores, const float* factors, int start,
+                                            int end, int first, int last, float* result,
+                                            uint16_t* weights) {
   if (start <= 0 && end >= RUN) {
     weigh_some<true, HAS_FACTORS>(scores, factors, start, end, first, last, result, weights);
   } else if (start < end) {
@@ -103,7 +107,8 @@ template <class F>
 struct Beside {
   F work;
   int count, each, next = 0;
-  Beside(F work, int count, int64_t steps) : work(work), count(count), each((int)((count + steps - 1) / steps)) {}
+  Beside(F work, int count, int64_t steps)
+      : work(work), count(count), each((int)((count + steps - 1) / steps)) {}
   __attribute__((always_inline)) void step() {
     for (int end = std::min(count, next + each); next < end; next++) work(next);
   }
@@ -112,11 +117,12 @@ struct Beside {
   }
 };
 
-// sums[r][c] = a[r] . b[c] for R tiles of rows and two tiles of columns, over `steps` steps of 32 values; or, with
-// `is_more`, these are added. Strides are in bytes, that of the sums in floats.
+// sums[r][c] = a[r] . b[c] for R tiles of rows and two tiles of columns, over `steps` steps of 32
+// values; or, with `is_more`, these are added. Strides are in bytes, that of the sums in floats.
 template <int R, class F>
-ROSE_INLINE void product(const char* a, int64_t lda, const char* left, const char* right, int64_t ldb, int64_t step_b,
-                         int64_t steps, float* sums, int64_t ld_sums, bool is_more, F&& after) {
+ROSE_INLINE void product(const char* a, int64_t lda, const char* left, const char* right,
+                         int64_t ldb, int64_t step_b, int64_t steps, float* sums, int64_t ld_sums,
+                         bool is_more, F&& after) {
   __asm__ volatile("" : : : "memory");  // GCC 12 does not know that loads of tiles read memory
   if (is_more) {
     _tile_loadd(0, sums, ld_sums * 4);

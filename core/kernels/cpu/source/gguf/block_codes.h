@@ -1,8 +1,8 @@
 // Codes of quantised weights in panels, and their products with bytes.
 //
-// A chunk is 32 values of k in all columns of a panel: 8 quads of 4 values. A lane holds the quad of one column.
-// Quads i and i + 4 share the nibbles of a vector: low and high. Codes of more than 4 bits keep the others in
-// vectors behind the nibbles: one bit per quad, or two.
+// A chunk is 32 values of k in all columns of a panel: 8 quads of 4 values. A lane holds the quad
+// of one column. Quads i and i + 4 share the nibbles of a vector: low and high. Codes of more than
+// 4 bits keep the others in vectors behind the nibbles: one bit per quad, or two.
 #pragma once
 #include "packed.h"
 #include "quantise_rows.h"
@@ -10,7 +10,7 @@
 namespace {
 
 constexpr int QUADS = 8, CHUNK = 32;
-constexpr int64_t VECTOR = W * 4;  // bytes
+constexpr int64_t VECTOR = W * 4;                 // bytes
 constexpr int64_t EXPANDED = QUADS * 2 * VECTOR;  // bytes of a chunk with a byte for each code
 
 ROSE_INLINE vu load_vector(const char* p) { return *(const vu_u*)p; }
@@ -18,8 +18,10 @@ ROSE_INLINE vu load_vector(const char* p) { return *(const vu_u*)p; }
 // Move bits to the left by N, or to the right by -N.
 template <int N>
 ROSE_INLINE vu shifted(vu v) {
-  if constexpr (N >= 0) return v << N;
-  else return v >> -N;
+  if constexpr (N >= 0)
+    return v << N;
+  else
+    return v >> -N;
 }
 
 template <int BITS>
@@ -31,11 +33,15 @@ struct Codes {
   template <int I>
   ROSE_INLINE void quad(const char* p, vu w[2]) {
     for (int h = 0; h < 2; h++) {
-      if constexpr (BITS == 8) w[h] = load_vector(p + (2 * I + h) * VECTOR);
-      else w[h] = shifted<-(I / 4 * 4)>(load_vector(p + (2 * (I % 4) + h) * VECTOR)) & 0x0f0f0f0fu;
-      if constexpr (BITS == 5) w[h] |= shifted<4 - I>(load_vector(p + MORE + h * VECTOR)) & 0x10101010u;
+      if constexpr (BITS == 8)
+        w[h] = load_vector(p + (2 * I + h) * VECTOR);
+      else
+        w[h] = shifted<-(I / 4 * 4)>(load_vector(p + (2 * (I % 4) + h) * VECTOR)) & 0x0f0f0f0fu;
+      if constexpr (BITS == 5)
+        w[h] |= shifted<4 - I>(load_vector(p + MORE + h * VECTOR)) & 0x10101010u;
       if constexpr (BITS == 6)
-        w[h] |= shifted<4 - 2 * (I % 4)>(load_vector(p + MORE + (2 * (I / 4) + h) * VECTOR)) & 0x30303030u;
+        w[h] |= shifted<4 - 2 * (I % 4)>(load_vector(p + MORE + (2 * (I / 4) + h) * VECTOR)) &
+                0x30303030u;
     }
   }
 
@@ -80,16 +86,19 @@ struct Codes {
 };
 
 // The values of IQ4_NL's codes (ggml's kvalues_iq4nl).
-constexpr int8_t NON_LINEAR[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+constexpr int8_t NON_LINEAR[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                   1,    13,   25,  38,  53,  69,  89,  113};
 
 // NON_LINEAR[code] + 128 for each byte.
 ROSE_INLINE vu look_up(vu codes) {
   alignas(16) static constexpr uint8_t TABLE[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                                     129, 141, 153, 166, 181, 197, 217, 241};
 #if defined(__AVX512BW__) && ROSE_WIDTH == 16
-  return (vu)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i*)TABLE)), (__m512i)codes);
+  return (vu)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i*)TABLE)),
+                                 (__m512i)codes);
 #elif defined(__AVX2__) && ROSE_WIDTH == 8
-  return (vu)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128((const __m128i*)TABLE)), (__m256i)codes);
+  return (vu)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128((const __m128i*)TABLE)),
+                                 (__m256i)codes);
 #else
   uint8_t bytes[VECTOR];
   memcpy(bytes, &codes, VECTOR);
@@ -106,7 +115,8 @@ ROSE_INLINE vi dot_small_bytes(vi acc, vu w, vu x) {
 #if defined(__AVX512VNNI__)
   return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, (__m512i)x);
 #else
-  return acc + (vi)_mm512_madd_epi16(_mm512_maddubs_epi16((__m512i)w, (__m512i)x), _mm512_set1_epi16(1));
+  return acc +
+         (vi)_mm512_madd_epi16(_mm512_maddubs_epi16((__m512i)w, (__m512i)x), _mm512_set1_epi16(1));
 #endif
 }
 #endif

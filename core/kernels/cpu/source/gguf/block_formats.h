@@ -2,12 +2,15 @@
 //
 // Narrow types have blocks of 32 values with a float16 scale d and maybe a float16 minimum m:
 //   value = d * (code - OFFSET) + m
-// Wide types have blocks of 256 values. Groups of 16 or 32 have integer scales s and maybe minimums n:
+// Wide types have blocks of 256 values. Groups of 16 or 32 have integer scales s and maybe minimums
+// n:
 //   value = (d * s) * (code - OFFSET) - m * n
-// Products of these numbers are exact in float32, so a value is rounded at most once, by its last sum.
+// Products of these numbers are exact in float32, so a value is rounded at most once, by its last
+// sum.
 //
-// A panel is a row of tiles: 256 values of k in all columns. A narrow tile consists of blocks: d, m, codes. A wide
-// tile has d, m, the scales of each group, pairs of minimums, and 8 chunks of codes. Files: ggml's ggml-common.h.
+// A panel is a row of tiles: 256 values of k in all columns. A narrow tile consists of blocks: d,
+// m, codes. A wide tile has d, m, the scales of each group, pairs of minimums, and 8 chunks of
+// codes. Files: ggml's ggml-common.h.
 #pragma once
 #include "block_codes.h"
 
@@ -15,7 +18,17 @@
 
 namespace {
 
-enum BlockFormat { Q4_0 = 102, Q4_1, Q5_0 = 106, Q5_1, Q8_0, Q4_K = 112, Q5_K, Q6_K, IQ4_NL = 120 };  // 100 + ggml's
+enum BlockFormat {
+  Q4_0 = 102,
+  Q4_1,
+  Q5_0 = 106,
+  Q5_1,
+  Q8_0,
+  Q4_K = 112,
+  Q5_K,
+  Q6_K,
+  IQ4_NL = 120
+};  // 100 + ggml's
 
 constexpr int64_t TILE = 256, CHUNKS = TILE / CHUNK;
 constexpr int64_t HALVES = PANEL * 2;  // bytes of a float16 for each column
@@ -121,7 +134,9 @@ struct WideSymmetric {
   static uint16_t scale(const uint8_t* block) { return half_at(block + 208); }
   static uint16_t minimum(const uint8_t*) { return 0; }
 
-  static void read_groups(const uint8_t* block, int8_t scales[GROUPS], int8_t*) { memcpy(scales, block + 192, GROUPS); }
+  static void read_groups(const uint8_t* block, int8_t scales[GROUPS], int8_t*) {
+    memcpy(scales, block + 192, GROUPS);
+  }
 
   // Half a block has 64 bytes of nibbles and 32 bytes of 2 high bits for its 4 chunks.
   static void read(const uint8_t* block, int64_t chunk, uint8_t codes[CHUNK]) {
@@ -132,8 +147,8 @@ struct WideSymmetric {
   }
 };
 
-// Where the rows of x have their quads. With wide types, those of two groups take turns, so that a load reads both (block_pairs.h);
-// tiles of AMX multiply them in order.
+// Where the rows of x have their quads. With wide types, those of two groups take turns, so that a
+// load reads both (block_pairs.h); tiles of AMX multiply them in order.
 #if defined(ROSE_AMX)
 constexpr bool TAKES_TURNS = false;
 #else
@@ -143,8 +158,10 @@ constexpr bool TAKES_TURNS = true;
 // Quads of a group whose quads take turns with those of the next one; 1 where none do.
 template <class T>
 constexpr int64_t group_quads() {
-  if constexpr (T::IS_WIDE && TAKES_TURNS) return T::GROUP / 4;
-  else return 1;
+  if constexpr (T::IS_WIDE && TAKES_TURNS)
+    return T::GROUP / 4;
+  else
+    return 1;
 }
 // Quad I of a chunk is at first_quad(chunk) + quad_of<I>().
 template <class T>
@@ -168,8 +185,10 @@ ROSE_INLINE void read_quad(const char* codes, vu w[2]) {
 // Bytes of a panel with so many chunks of k.
 template <class T>
 ROSE_INLINE int64_t block_panel_bytes(int64_t chunks) {
-  if constexpr (T::IS_WIDE) return chunks / CHUNKS * T::TILE_BYTES;
-  else return chunks * T::BLOCK_BYTES;
+  if constexpr (T::IS_WIDE)
+    return chunks / CHUNKS * T::TILE_BYTES;
+  else
+    return chunks * T::BLOCK_BYTES;
 }
 
 inline bool is_wide(int format) { return format >= Q4_K && format <= Q6_K; }
@@ -178,20 +197,29 @@ inline bool is_wide(int format) { return format >= Q4_K && format <= Q6_K; }
 template <class F>
 auto with_narrow_type(int format, F f) {
   switch (format) {
-    case Q4_0: return f(Narrow<4, 8, false>());
-    case Q4_1: return f(Narrow<4, 0, true>());
-    case Q5_0: return f(Narrow<5, 16, false>());
-    case Q5_1: return f(Narrow<5, 0, true>());
-    case IQ4_NL: return f(Narrow<4, 128, false, true>());
-    default: return f(Narrow<8, 128, false>());  // Q8_0
+    case Q4_0:
+      return f(Narrow<4, 8, false>());
+    case Q4_1:
+      return f(Narrow<4, 0, true>());
+    case Q5_0:
+      return f(Narrow<5, 16, false>());
+    case Q5_1:
+      return f(Narrow<5, 0, true>());
+    case IQ4_NL:
+      return f(Narrow<4, 128, false, true>());
+    default:
+      return f(Narrow<8, 128, false>());  // Q8_0
   }
 }
 template <class F>
 auto with_wide_type(int format, F f) {
   switch (format) {
-    case Q4_K: return f(WideWithMin<4>());
-    case Q5_K: return f(WideWithMin<5>());
-    default: return f(WideSymmetric());  // Q6_K
+    case Q4_K:
+      return f(WideWithMin<4>());
+    case Q5_K:
+      return f(WideWithMin<5>());
+    default:
+      return f(WideSymmetric());  // Q6_K
   }
 }
 template <class F>

@@ -8,9 +8,12 @@
 namespace {
 
 ROSE_INLINE void put_half(char* p, int column, uint16_t bits) { memcpy(p + column * 2, &bits, 2); }
-ROSE_INLINE uint16_t get_half(const char* p, int column) { return half_at((const uint8_t*)p + column * 2); }
+ROSE_INLINE uint16_t get_half(const char* p, int column) {
+  return half_at((const uint8_t*)p + column * 2);
+}
 
-// Write the numbers of a block of a column, given where its tile (wide) or block (narrow) starts in the panel.
+// Write the numbers of a block of a column, given where its tile (wide) or block (narrow) starts in
+// the panel.
 template <class T>
 void put_head(const uint8_t* block, int column, char* to) {
   put_half(to, column, T::scale(block));
@@ -56,7 +59,8 @@ ROSE_INLINE void put_values(uint8_t codes[CHUNK], const float* scales, float min
 // The values of a chunk of a column of a panel.
 template <class T>
 void get_chunk(const char* panel, int column, int64_t chunk, float* y) {
-  constexpr int64_t CHUNKS_OF_BLOCK = T::BLOCK / CHUNK, BYTES = T::IS_WIDE ? T::TILE_BYTES : T::codes_at(1) - T::codes_at(0);
+  constexpr int64_t CHUNKS_OF_BLOCK = T::BLOCK / CHUNK,
+                    BYTES = T::IS_WIDE ? T::TILE_BYTES : T::codes_at(1) - T::codes_at(0);
   const char* block = panel + chunk / CHUNKS_OF_BLOCK * BYTES;
   int64_t inside = chunk % CHUNKS_OF_BLOCK;
   float scales[2], minimum = T::HAS_MIN ? widen_half(get_half(block + HALVES, column)) : 0;
@@ -65,7 +69,8 @@ void get_chunk(const char* panel, int column, int64_t chunk, float* y) {
     constexpr int64_t GROUPS_OF_CHUNK = CHUNK / T::GROUP;
     for (int64_t g = 0; g < GROUPS_OF_CHUNK; g++)
       scales[g] *= (int8_t)block[T::SCALES + (inside * GROUPS_OF_CHUNK + g) * PANEL + column];
-    if constexpr (T::HAS_MIN) minimum *= (int8_t)block[T::MINIMUMS + (inside / 2 * PANEL + column) * 2 + inside % 2];
+    if constexpr (T::HAS_MIN)
+      minimum *= (int8_t)block[T::MINIMUMS + (inside / 2 * PANEL + column) * 2 + inside % 2];
   }
   uint32_t quads[QUADS];
   uint8_t codes[CHUNK];
@@ -84,7 +89,8 @@ void get_block(const uint8_t* block, float* y) {
     uint8_t codes[CHUNK];
     float scales[2] = {scale, scale}, own = minimum;
     if constexpr (T::IS_WIDE) {
-      for (int64_t g = 0; g < CHUNK / T::GROUP; g++) scales[g] *= group_scales[chunk * (CHUNK / T::GROUP) + g];
+      for (int64_t g = 0; g < CHUNK / T::GROUP; g++)
+        scales[g] *= group_scales[chunk * (CHUNK / T::GROUP) + g];
       own *= group_minimums[chunk];
     }
     T::read(block, chunk, codes);
@@ -104,11 +110,13 @@ ROSE_EXPORT int64_t rose_block_bytes(int format) {
 
 // Bytes of a panel; K is a multiple of the block.
 ROSE_EXPORT int64_t rose_block_panel_bytes(int format, int64_t K) {
-  return with_block_type(format, [&](auto type) { return block_panel_bytes<decltype(type)>(K / CHUNK); });
+  return with_block_type(format,
+                         [&](auto type) { return block_panel_bytes<decltype(type)>(K / CHUNK); });
 }
 
 // Lay out N rows of K values, which are as in a file. out has room for whole panels and is zero.
-ROSE_EXPORT void rose_pack_blocks(int format, const uint8_t* const* rows, int64_t N, int64_t K, char* out) {
+ROSE_EXPORT void rose_pack_blocks(int format, const uint8_t* const* rows, int64_t N, int64_t K,
+                                  char* out) {
   with_block_type(format, [&](auto type) {
     using T = decltype(type);
     int64_t count = K / T::BLOCK, bytes = block_panel_bytes<T>(K / CHUNK);
@@ -116,14 +124,15 @@ ROSE_EXPORT void rose_pack_blocks(int format, const uint8_t* const* rows, int64_
     for (int64_t p = 0; p < (N + PANEL - 1) / PANEL; p++) {
       int64_t first = p * PANEL, columns = std::min<int64_t>(PANEL, N - first);
       for (int64_t b = 0; b < count; b++)
-        put_blocks<T>(rows + first, b * T::FILE_BYTES, (int)columns, out + p * bytes + b * (bytes / count));
+        put_blocks<T>(rows + first, b * T::FILE_BYTES, (int)columns,
+                      out + p * bytes + b * (bytes / count));
     }
   });
 }
 
 // y[i] = row ids[i] of packed blocks in float32, exactly.
-ROSE_EXPORT void rose_unpack_blocks(int format, const char* weight, const int64_t* ids, int64_t count, int64_t K,
-                                    float* y) {
+ROSE_EXPORT void rose_unpack_blocks(int format, const char* weight, const int64_t* ids,
+                                    int64_t count, int64_t K, float* y) {
   with_block_type(format, [&](auto type) {
     using T = decltype(type);
 #pragma omp parallel for schedule(static) if (count * K >= MIN_PARALLEL)
@@ -136,7 +145,8 @@ ROSE_EXPORT void rose_unpack_blocks(int format, const char* weight, const int64_
 }
 
 // The values of `count` blocks as they are in a file, in float32, exactly.
-ROSE_EXPORT void rose_dequantise_blocks(int format, const uint8_t* blocks, int64_t count, float* y) {
+ROSE_EXPORT void rose_dequantise_blocks(int format, const uint8_t* blocks, int64_t count,
+                                        float* y) {
   with_block_type(format, [&](auto type) {
     using T = decltype(type);
 #pragma omp parallel for schedule(static) if (count * T::BLOCK >= MIN_PARALLEL)

@@ -1,9 +1,12 @@
-// Products of many rows with tiles of wide types whose codes have more than 4 bits: two groups of a tile at a time.
+// Products of many rows with tiles of wide types whose codes have more than 4 bits: two groups of a
+// tile at a time.
 //
-// A tile is expanded once for all rows, in the L1 cache. A vector holds quads of both groups for half as many columns:
-// columns 4 * i to 4 * i + 3 in 128 bits of two vectors, as instructions interleave them. So one instruction packs the sums of both
-// groups to 16 bits, and the next one multiplies both by their scales. On Zen 4 64 rows of Q6_K take 5 % less time than with the
-// loop of block_multiply.h (multiply_pairs), where sums are shifted together. 4 bits are as fast there, without the expansion.
+// A tile is expanded once for all rows, in the L1 cache. A vector holds quads of both groups for
+// half as many columns: columns 4 * i to 4 * i + 3 in 128 bits of two vectors, as instructions
+// interleave them. So one instruction packs the sums of both groups to 16 bits, and the next one
+// multiplies both by their scales. On Zen 4 64 rows of Q6_K take 5 % less time than with the loop
+// of block_multiply.h (multiply_pairs), where sums are shifted together. 4 bits are as fast there,
+// without the expansion.
 //
 // What the products leave are the same integers, and floats are added by the same function.
 #pragma once
@@ -18,14 +21,16 @@ namespace {
 
 constexpr int PAIR_ROWS = 4;  // that are multiplied together
 
-// An expanded tile: 4 vectors of quads for each of STEPS of a pair of groups, and behind all of them 2 vectors of scales a pair.
+// An expanded tile: 4 vectors of quads for each of STEPS of a pair of groups, and behind all of
+// them 2 vectors of scales a pair.
 template <class T>
 struct Pairs {
   const char* bytes;
   const char* tile;
   Ahead* ahead;
   static constexpr int PAIRS = T::GROUPS / 2, STEPS = T::GROUP / 4, FETCHES = CHUNKS / PAIRS;
-  static constexpr int64_t STEP = 4 * VECTOR, SCALES = PAIRS * STEPS * STEP, BYTES = SCALES + PAIRS * 2 * VECTOR;
+  static constexpr int64_t STEP = 4 * VECTOR, SCALES = PAIRS * STEPS * STEP,
+                           BYTES = SCALES + PAIRS * 2 * VECTOR;
 };
 
 // Fill a vector with two numbers in turn.
@@ -41,7 +46,8 @@ ROSE_INLINE void expand_step(const char* tile, int64_t pair, char* out) {
   constexpr bool ARE_CHUNKS = T::GROUP == CHUNK;
   vu first[2], second[2];
   read_quad<T, K>(tile + T::codes_at(ARE_CHUNKS ? 2 * pair : pair), first);
-  read_quad<T, ARE_CHUNKS ? K : K + T::GROUP / 4>(tile + T::codes_at(ARE_CHUNKS ? 2 * pair + 1 : pair), second);
+  read_quad<T, ARE_CHUNKS ? K : K + T::GROUP / 4>(
+      tile + T::codes_at(ARE_CHUNKS ? 2 * pair + 1 : pair), second);
   out += K * Pairs<T>::STEP;
   for (int h = 0; h < 2; h++, out += 2 * VECTOR) {
     _mm512_store_si512(out, _mm512_unpacklo_epi32((__m512i)first[h], (__m512i)second[h]));
@@ -87,7 +93,8 @@ __attribute__((noinline)) void multiply_packed(Pairs<T> from, int64_t t, ByteRow
     vi own[ROWS][4];
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
-      own[r][0] = own[r][1] = own[r][2] = own[r][3] = T::OFFSET ? repeat(&starts[r][2 * pair]) : vi{};
+      own[r][0] = own[r][1] = own[r][2] = own[r][3] =
+          T::OFFSET ? repeat(&starts[r][2 * pair]) : vi{};
 #pragma GCC unroll 2
     for (int64_t step = 0; step < P::STEPS; step++, codes += P::STEP, bytes += 8) {
       vu values[ROWS];
@@ -116,7 +123,8 @@ __attribute__((noinline)) void multiply_packed(Pairs<T> from, int64_t t, ByteRow
 }
 
 template <class T, int ROWS>
-ROSE_INLINE void multiply_expanded(const Pairs<T>& from, int64_t t, const ByteRows& x, float* sums) {
+ROSE_INLINE void multiply_expanded(const Pairs<T>& from, int64_t t, const ByteRows& x,
+                                   float* sums) {
   float needs = x.template needs<ROWS>(t);
   if (needs == Needs::NOTHING) return multiply_packed<T, ROWS, false>(from, t, x, sums);
   if (needs == Needs::SHARES) return multiply_packed<T, ROWS, true>(from, t, x, sums);

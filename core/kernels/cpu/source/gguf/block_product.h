@@ -1,16 +1,17 @@
 // Products of a tile of blocks with rows of bytes.
 //
-// Sums of bytes are integers, and floats are added tile by tile (narrow types: block by block) in one order, so
-// the result of a row depends neither on the other rows nor on where the codes are read from.
+// Sums of bytes are integers, and floats are added tile by tile (narrow types: block by block) in
+// one order, so the result of a row depends neither on the other rows nor on where the codes are
+// read from.
 #pragma once
 #include "block_words.h"
 #include "linear_rows.h"
 
 namespace {
 
-// Ask for cache lines in ascending order. CPUs fetch memory ahead of such requests, and hardly of others: one core of Zen 4
-// reads Q4_K at 12 GB/s if the products ask for a group's scales between its codes, and at 27 GB/s in order
-// (benchmarks/cpu_blocks.py).
+// Ask for cache lines in ascending order. CPUs fetch memory ahead of such requests, and hardly of
+// others: one core of Zen 4 reads Q4_K at 12 GB/s if the products ask for a group's scales between
+// its codes, and at 27 GB/s in order (benchmarks/cpu_blocks.py).
 ROSE_INLINE void fetch_in_order(const char* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) fetch_once(p + i);
 }
@@ -26,7 +27,8 @@ struct Packed {
   // The products ask for codes of 4 bits in order, and for no others.
   ROSE_INLINE_MEMBER void fetch_chunk(int64_t chunk) const {
     constexpr int64_t OWN_HEAD = T::IS_WIDE ? 0 : T::HEAD;
-    if constexpr (T::BITS != 4) fetch_in_order(tile + T::codes_at(chunk) - OWN_HEAD, OWN_HEAD + Codes<T::BITS>::BYTES);
+    if constexpr (T::BITS != 4)
+      fetch_in_order(tile + T::codes_at(chunk) - OWN_HEAD, OWN_HEAD + Codes<T::BITS>::BYTES);
   }
   template <int I>
   ROSE_INLINE void quad(const Packed& from, int64_t chunk, vu w[2]) {
@@ -34,7 +36,8 @@ struct Packed {
   }
 };
 
-// The same for many rows, which read a tile from the L1 cache. They prefetch the next one meanwhile.
+// The same for many rows, which read a tile from the L1 cache. They prefetch the next one
+// meanwhile.
 template <class T>
 struct Near {
   const char* tile;
@@ -81,11 +84,13 @@ void expand(const char* tile, int64_t chunks, char* out) {
   }
 }
 
-// The loops over rows are unrolled by request: GCC unrolls them too late otherwise, and keeps sums in memory.
+// The loops over rows are unrolled by request: GCC unrolls them too late otherwise, and keeps sums
+// in memory.
 
 // sums[r] += quad I of a chunk, whose quads start at quad `quad` of x.
 template <class T, int I, int ROWS, class From>
-ROSE_INLINE void add_quad(const From& from, int64_t chunk, const ByteRows& x, int64_t quad, vi (*sums)[2]) {
+ROSE_INLINE void add_quad(const From& from, int64_t chunk, const ByteRows& x, int64_t quad,
+                          vi (*sums)[2]) {
   vu w[2];
   From::template quad<I>(from, chunk, w);
 #pragma GCC unroll 8
@@ -97,7 +102,8 @@ ROSE_INLINE void add_quad(const From& from, int64_t chunk, const ByteRows& x, in
 
 // The same with the quads of half a chunk: the low ones, or the high ones.
 template <class T, int HALF, int ROWS, class From>
-ROSE_INLINE void add_half(const From& from, int64_t chunk, const ByteRows& x, int64_t quad, vi (*sums)[2]) {
+ROSE_INLINE void add_half(const From& from, int64_t chunk, const ByteRows& x, int64_t quad,
+                          vi (*sums)[2]) {
   add_quad<T, 4 * HALF, ROWS>(from, chunk, x, quad, sums);
   add_quad<T, 4 * HALF + 1, ROWS>(from, chunk, x, quad, sums);
   add_quad<T, 4 * HALF + 2, ROWS>(from, chunk, x, quad, sums);
@@ -106,7 +112,8 @@ ROSE_INLINE void add_half(const From& from, int64_t chunk, const ByteRows& x, in
 
 // The same with all quads. Quads I and I + 4 have the same nibbles.
 template <class T, int ROWS, class From>
-ROSE_INLINE void add_chunk(const From& from, int64_t chunk, const ByteRows& x, int64_t quad, vi (*sums)[2]) {
+ROSE_INLINE void add_chunk(const From& from, int64_t chunk, const ByteRows& x, int64_t quad,
+                           vi (*sums)[2]) {
   add_quad<T, 0, ROWS>(from, chunk, x, quad, sums);
   add_quad<T, 4, ROWS>(from, chunk, x, quad, sums);
   add_quad<T, 1, ROWS>(from, chunk, x, quad, sums);
@@ -119,18 +126,22 @@ ROSE_INLINE void add_chunk(const From& from, int64_t chunk, const ByteRows& x, i
 
 ROSE_INLINE vf to_float(vi v) { return __builtin_convertvector(v, vf); }
 
-// Add to the sums of a row what a block of a narrow type adds: `dots` are the products of (code - OFFSET) and x.
+// Add to the sums of a row what a block of a narrow type adds: `dots` are the products of (code -
+// OFFSET) and x.
 template <class T>
-ROSE_INLINE void add_narrow(const vf d[2], const vf m[2], const float* factors, const vi dots[2], vf sums[2]) {
+ROSE_INLINE void add_narrow(const vf d[2], const vf m[2], const float* factors, const vi dots[2],
+                            vf sums[2]) {
   for (int h = 0; h < 2; h++) {
     sums[h] += (to_float(dots[h]) * d[h]) * factors[0];
     if constexpr (T::HAS_MIN) sums[h] += m[h] * factors[1];
   }
 }
 
-// The same for a tile of a wide type: `dots` and `minimums` are products with the integer scales and minimums.
+// The same for a tile of a wide type: `dots` and `minimums` are products with the integer scales
+// and minimums.
 template <class T>
-ROSE_INLINE void fold_wide(const vf d[2], const vf m[2], float factor, const vf dots[2], const vf minimums[2], float* sums) {
+ROSE_INLINE void fold_wide(const vf d[2], const vf m[2], float factor, const vf dots[2],
+                           const vf minimums[2], float* sums) {
   for (int h = 0; h < 2; h++) {
     vf own = dots[h] * d[h];
     if constexpr (T::HAS_MIN) own = multiply_add(minimums[h], -m[h], own);
@@ -146,7 +157,8 @@ ROSE_INLINE void load_scales(const char* p, vf d[2], vf m[2]) {
   }
 }
 
-// Whether the products of a narrow type's codes start at their offset times the sum of x. Else they are those of codes less it.
+// Whether the products of a narrow type's codes start at their offset times the sum of x. Else they
+// are those of codes less it.
 template <class T>
 constexpr bool has_start() {
 #if defined(ROSE_WORDS)
@@ -158,13 +170,15 @@ constexpr bool has_start() {
 
 // dots[r] += a block of a narrow type.
 template <class T, int ROWS, class From>
-ROSE_INLINE void add_block(const From& from, int64_t chunk, const ByteRows& x, int64_t quad, vi (*dots)[2]) {
+ROSE_INLINE void add_block(const From& from, int64_t chunk, const ByteRows& x, int64_t quad,
+                           vi (*dots)[2]) {
 #if defined(ROSE_WORDS)
   if constexpr (T::PRODUCT_BITS < 6) {  // 8 quads of 4 bits, and 4 of 5 bits, have sums of 16 bits
-    auto add = [&](vw (*sums)[2]) __attribute__((always_inline)) {
+    auto add = [&](vw(*sums)[2]) __attribute__((always_inline)) {
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; r++)
-        for (int h = 0; h < 2; h++) dots[r][h] = dot_int16(dots[r][h], (vs)sums[r][h], (vs)(vu{} + 0x00010001u));
+        for (int h = 0; h < 2; h++)
+          dots[r][h] = dot_int16(dots[r][h], (vs)sums[r][h], (vs)(vu{} + 0x00010001u));
     };
     vw first[ROWS][2] = {}, second[ROWS][2] = {};
     if constexpr (T::PRODUCT_BITS == 4) {
@@ -184,11 +198,12 @@ ROSE_INLINE void add_block(const From& from, int64_t chunk, const ByteRows& x, i
   add_chunk<T, ROWS>(from, chunk, x, quad, dots);
 }
 
-// sums[r] += x[r] . tile t of a narrow type. Where codes are near, the sums stay in registers: with stores, Zen 4 multiplies
-// less. Where they come from memory, loads that the compiler moves across fewer stores are slower.
+// sums[r] += x[r] . tile t of a narrow type. Where codes are near, the sums stay in registers: with
+// stores, Zen 4 multiplies less. Where they come from memory, loads that the compiler moves across
+// fewer stores are slower.
 template <class T, int ROWS, class From>
-ROSE_INLINE void multiply_narrow(const char* tile, const From& from, int64_t chunks, int64_t t, const ByteRows& x,
-                                 float* sums) {
+ROSE_INLINE void multiply_narrow(const char* tile, const From& from, int64_t chunks, int64_t t,
+                                 const ByteRows& x, float* sums) {
   vf kept[ROWS][2];
   if constexpr (From::IS_NEAR) {
 #pragma GCC unroll 8
@@ -201,7 +216,8 @@ ROSE_INLINE void multiply_narrow(const char* tile, const From& from, int64_t chu
     vi dots[ROWS][2];
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
-      dots[r][0] = dots[r][1] = has_start<T>() ? vi{} - T::OFFSET * x.sums[r * x.num_sums + block] : vi{};
+      dots[r][0] = dots[r][1] =
+          has_start<T>() ? vi{} - T::OFFSET * x.sums[r * x.num_sums + block] : vi{};
     add_block<T, ROWS>(from, chunk, x, block * QUADS, dots);
     vf d[2], m[2];
     load_scales<T>(tile + chunk * T::BLOCK_BYTES, d, m);
@@ -226,7 +242,8 @@ ROSE_INLINE void multiply_narrow(const char* tile, const From& from, int64_t chu
 
 // Products of the minimums of a tile and the sums of x of each row.
 template <class T, int ROWS>
-ROSE_INLINE void multiply_minimums(const char* tile, const int16_t* x_sums, int64_t num_sums, vi (*totals)[2]) {
+ROSE_INLINE void multiply_minimums(const char* tile, const int16_t* x_sums, int64_t num_sums,
+                                   vi (*totals)[2]) {
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; r++) totals[r][0] = totals[r][1] = vi{};
 #pragma GCC unroll 8
@@ -237,43 +254,56 @@ ROSE_INLINE void multiply_minimums(const char* tile, const int16_t* x_sums, int6
     for (int r = 0; r < ROWS; r++) {
       uint32_t both;
       memcpy(&both, x_sums + r * num_sums + pair * 2, 4);
-      for (int h = 0; h < 2; h++) totals[r][h] = dot_int16(totals[r][h], (vs)(vu{} + both), values[h]);
+      for (int h = 0; h < 2; h++)
+        totals[r][h] = dot_int16(totals[r][h], (vs)(vu{} + both), values[h]);
     }
   }
 }
 
-// What the sums of the groups of a tile start at, if codes have an offset: in memory, from which a vector is filled at no cost.
+// What the sums of the groups of a tile start at, if codes have an offset: in memory, from which a
+// vector is filled at no cost.
 template <class T, int ROWS>
-ROSE_INLINE void write_starts(const int16_t* x_sums, int64_t num_sums, int32_t (*starts)[T::GROUPS]) {
+ROSE_INLINE void write_starts(const int16_t* x_sums, int64_t num_sums,
+                              int32_t (*starts)[T::GROUPS]) {
   for (int r = 0; r < ROWS; r++)
-    for (int group = 0; group < T::GROUPS; group++) starts[r][group] = -T::OFFSET * x_sums[r * num_sums + group];
+    for (int group = 0; group < T::GROUPS; group++)
+      starts[r][group] = -T::OFFSET * x_sums[r * num_sums + group];
 }
 
-// Add the products of a group of a wide tile t. Group 2 * i + SECOND is half of a chunk, or a chunk.
+// Add the products of a group of a wide tile t. Group 2 * i + SECOND is half of a chunk, or a
+// chunk.
 template <class T, int SECOND, int ROWS, class From>
-ROSE_INLINE void add_group(const From& from, int64_t i, const ByteRows& x, int64_t t, vi (*sums)[2]) {
+ROSE_INLINE void add_group(const From& from, int64_t i, const ByteRows& x, int64_t t,
+                           vi (*sums)[2]) {
   constexpr bool IS_HALF = T::GROUP < CHUNK;
   int64_t chunk = IS_HALF ? i : 2 * i + SECOND, quad = first_quad<T>(t * CHUNKS + chunk);
   if (!IS_HALF || !SECOND) from.fetch_chunk(chunk);
-  if constexpr (IS_HALF) add_half<T, SECOND, ROWS>(from, chunk, x, quad, sums);
-  else add_chunk<T, ROWS>(from, chunk, x, quad, sums);
+  if constexpr (IS_HALF)
+    add_half<T, SECOND, ROWS>(from, chunk, x, quad, sums);
+  else
+    add_chunk<T, ROWS>(from, chunk, x, quad, sums);
 }
 
 #if defined(ROSE_WORDS)
 // The same in sums of 16 bits.
 template <class T, int SECOND, int ROWS, class From>
-ROSE_INLINE void add_group_words(const From& from, int64_t i, const ByteRows& x, int64_t t, vw (*sums)[2]) {
+ROSE_INLINE void add_group_words(const From& from, int64_t i, const ByteRows& x, int64_t t,
+                                 vw (*sums)[2]) {
   constexpr bool IS_HALF = T::GROUP < CHUNK;
   int64_t chunk = IS_HALF ? i : 2 * i + SECOND, quad = first_quad<T>(t * CHUNKS + chunk);
   if (!IS_HALF || !SECOND) from.fetch_chunk(chunk);
-  if constexpr (!IS_HALF) add_words<T, ROWS, 0, 4, 1, 5, 2, 6, 3, 7>(from, chunk, x, quad, sums);
-  else add_words<T, ROWS, 4 * SECOND, 4 * SECOND + 1, 4 * SECOND + 2, 4 * SECOND + 3>(from, chunk, x, quad, sums);
+  if constexpr (!IS_HALF)
+    add_words<T, ROWS, 0, 4, 1, 5, 2, 6, 3, 7>(from, chunk, x, quad, sums);
+  else
+    add_words<T, ROWS, 4 * SECOND, 4 * SECOND + 1, 4 * SECOND + 2, 4 * SECOND + 3>(from, chunk, x,
+                                                                                   quad, sums);
 }
 #endif
 
 // Add to `sums` what a tile of a wide type adds, given the products with the integer scales.
 template <class T, int ROWS>
-ROSE_INLINE void fold_rows(const char* tile, int64_t t, const ByteRows& x, const vi (*dots)[2], float* sums) {
+ROSE_INLINE void fold_rows(const char* tile, int64_t t, const ByteRows& x, const vi (*dots)[2],
+                           float* sums) {
   vf d[2], m[2];
   vi minimums[ROWS][2];
   load_scales<T>(tile, d, m);
@@ -290,7 +320,8 @@ ROSE_INLINE void fold_rows(const char* tile, int64_t t, const ByteRows& x, const
 
 // sums[r] += x[r] . tile t of a wide type.
 template <class T, int ROWS, class From>
-ROSE_INLINE void multiply_any(const char* tile, const From& from, int64_t t, const ByteRows& x, float* sums) {
+ROSE_INLINE void multiply_any(const char* tile, const From& from, int64_t t, const ByteRows& x,
+                              float* sums) {
   alignas(64) int32_t starts[ROWS][T::GROUPS];
   if constexpr (T::OFFSET != 0) write_starts<T, ROWS>(x.sums + t * T::GROUPS, x.num_sums, starts);
   vi dots[ROWS][2];
@@ -302,7 +333,8 @@ ROSE_INLINE void multiply_any(const char* tile, const From& from, int64_t t, con
     int64_t group = 2 * i + SECOND, chunk = group * T::GROUP / CHUNK;
     vi own[ROWS][2];
 #pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r++) own[r][0] = own[r][1] = T::OFFSET ? vi{} + starts[r][group] : vi{};
+    for (int r = 0; r < ROWS; r++)
+      own[r][0] = own[r][1] = T::OFFSET ? vi{} + starts[r][group] : vi{};
     add_group<T, SECOND, ROWS>(from, i, x, t, own);
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
@@ -330,7 +362,8 @@ ROSE_INLINE void take_all_shares(vi (*dots)[2]) {
     for (int h = 0; h < 2; h++) dots[r][h] *= SHARES;
 }
 
-// Shares of two groups of tile t of a row, in the lower and upper halves of lanes. Times scales they have 16 bits.
+// Shares of two groups of tile t of a row, in the lower and upper halves of lanes. Times scales
+// they have 16 bits.
 template <class T>
 ROSE_INLINE vs shares_of(const ByteRows& x, int64_t row, int64_t t, int64_t lower, int64_t upper) {
   const int32_t* own = x.shares + row * x.num_shares + t * CHUNKS;

@@ -1,9 +1,10 @@
 // Quantise float32 weights to blocks, for --quantization int4.
 //
-// A group of Q4_K and Q5_K gets the scale and minimum that leave the smallest squared error among NUM_STEPS roundings with
-// slightly different steps; each rounding gets its best scale and minimum by least squares. An error counts
-// rms + |value|: large values matter more. Groups of the symmetric types are fitted in the same way, with the
-// squared value as weight. A lane holds a group.
+// A group of Q4_K and Q5_K gets the scale and minimum that leave the smallest squared error among
+// NUM_STEPS roundings with slightly different steps; each rounding gets its best scale and minimum
+// by least squares. An error counts rms + |value|: large values matter more. Groups of the
+// symmetric types are fitted in the same way, with the squared value as weight. A lane holds a
+// group.
 #include "block_formats.h"
 
 #include <omp.h>
@@ -79,8 +80,8 @@ void fit_with_minimum(const float* values, float* scales, float* minimums) {
   store(minimums, max(best_minimum, vf{}));
 }
 
-// x = scale * q for q from -MOST to MOST - 1, in W groups. A scale may be negative: the largest magnitude is at
-// -MOST or near it.
+// x = scale * q for q from -MOST to MOST - 1, in W groups. A scale may be negative: the largest
+// magnitude is at -MOST or near it.
 template <int VALUES, int MOST>
 void fit_symmetric(const float* values, float* scales) {
   vf x[VALUES], extreme = vf{};
@@ -104,7 +105,11 @@ void fit_symmetric(const float* values, float* scales) {
 }
 
 int code_of(float x, float scale, int low, int high) {
-  return scale == 0 ? 0 : (int)std::min(std::max((float)std::lrintf(std::min(std::max(x / scale, -1e6f), 1e6f)), (float)low), (float)high);
+  return scale == 0 ? 0
+                    : (int)std::min(
+                          std::max((float)std::lrintf(std::min(std::max(x / scale, -1e6f), 1e6f)),
+                                   (float)low),
+                          (float)high);
 }
 
 void put_half_at(uint8_t* p, uint16_t bits) { memcpy(p, &bits, 2); }
@@ -112,7 +117,8 @@ void put_half_at(uint8_t* p, uint16_t bits) { memcpy(p, &bits, 2); }
 // Q4_K and Q5_K.
 template <int BITS>
 void put_with_minimums(const float* x, const float* scales, const float* minimums, uint8_t* out) {
-  float d = *std::max_element(scales, scales + 8) / 63, m = *std::max_element(minimums, minimums + 8) / 63;
+  float d = *std::max_element(scales, scales + 8) / 63,
+        m = *std::max_element(minimums, minimums + 8) / 63;
   put_half_at(out, narrow_half(d));
   put_half_at(out + 2, narrow_half(m));
   d = widen_half(half_at(out));
@@ -149,7 +155,8 @@ void put_q6_k(const float* x, const float* scales, uint8_t* out) {
     int s = code_of(scales[g], d, -128, 127);
     out[192 + g] = (uint8_t)(int8_t)s;
     for (int j = g * 16; j < g * 16 + 16; j++) {
-      int code = code_of(x[j], d * (float)s, -32, 31) + 32, half = j / 128, part = j % 128 / 32, at = j % 32;
+      int code = code_of(x[j], d * (float)s, -32, 31) + 32, half = j / 128, part = j % 128 / 32,
+          at = j % 32;
       out[half * 64 + part % 2 * 32 + at] |= (uint8_t)((code & 15) << part / 2 * 4);
       out[128 + half * 32 + at] |= (uint8_t)(code >> 4 << part * 2);
     }
@@ -187,8 +194,10 @@ void put_groups(int format, const float* x, uint8_t* out) {
     if (format == Q6_K) fit_symmetric<16, 32>(x + g * 16, scales + g);
   }
   for (int b = 0; b < 2; b++) {
-    if (format == Q4_K) put_with_minimums<4>(x + b * 256, scales + b * 8, minimums + b * 8, out + b * 144);
-    if (format == Q5_K) put_with_minimums<5>(x + b * 256, scales + b * 8, minimums + b * 8, out + b * 176);
+    if (format == Q4_K)
+      put_with_minimums<4>(x + b * 256, scales + b * 8, minimums + b * 8, out + b * 144);
+    if (format == Q5_K)
+      put_with_minimums<5>(x + b * 256, scales + b * 8, minimums + b * 8, out + b * 176);
   }
   if (format == Q6_K) put_q6_k(x, scales, out);
   if (format == Q5_0)
@@ -199,11 +208,13 @@ void put_groups(int format, const float* x, uint8_t* out) {
 
 }  // namespace
 
-// Quantise `count` values, whole blocks of Q4_K, Q5_K, Q6_K, Q5_0 or Q8_0, to blocks as in a file. Values are finite.
+// Quantise `count` values, whole blocks of Q4_K, Q5_K, Q6_K, Q5_0 or Q8_0, to blocks as in a file.
+// Values are finite.
 ROSE_EXPORT void rose_quantise_blocks(int format, const float* x, int64_t count, uint8_t* out) {
   with_block_type(format, [&](auto type) {
     using T = decltype(type);
-    constexpr int64_t VALUES = std::is_same_v<T, WideSymmetric> ? 256 : 512, BYTES = VALUES / T::BLOCK * T::FILE_BYTES;
+    constexpr int64_t VALUES = std::is_same_v<T, WideSymmetric> ? 256 : 512,
+                      BYTES = VALUES / T::BLOCK * T::FILE_BYTES;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < (count + VALUES - 1) / VALUES; i++) {
       int64_t left = count - i * VALUES;

@@ -5,8 +5,8 @@
 
 namespace {
 
-// For tiles of AMX, the 8 sums of 32 bytes of a run of 256 are digits too: sum = SUM_BASE * high + low, as bfloat16, 8 low
-// ones and then the high ones.
+// For tiles of AMX, the 8 sums of 32 bytes of a run of 256 are digits too: sum = SUM_BASE * high +
+// low, as bfloat16, 8 low ones and then the high ones.
 constexpr int64_t SUM_DIGITS = 16;
 constexpr int SUM_BASE = 64;
 
@@ -19,9 +19,10 @@ constexpr bool has_digits() {
 #endif
 }
 
-// For wide types, a run of 256 values has one scale, and each 32 of them an integer share of it: SHARES are all of it. So the
-// sums of a tile stay integers, and large values take no precision from those of other chunks. Tiles of AMX sum all of a run
-// at once, so that there are no shares with AMX.
+// For wide types, a run of 256 values has one scale, and each 32 of them an integer share of it:
+// SHARES are all of it. So the sums of a tile stay integers, and large values take no precision
+// from those of other chunks. Tiles of AMX sum all of a run at once, so that there are no shares
+// with AMX.
 constexpr int SHARES = 8;
 
 template <class T>
@@ -33,9 +34,10 @@ constexpr bool has_shares() {
 #endif
 }
 
-// A chunk of a narrow type may have a value that is far above the others. It is an outlier if it is worth it: then its byte is 0,
-// the others have a smaller scale, and the value itself is multiplied in float32 (block_outliers.h). Files have types of more
-// than 4 bits where precision matters; others have no outliers. With AMX there are none: its tiles would wait for them.
+// A chunk of a narrow type may have a value that is far above the others. It is an outlier if it is
+// worth it: then its byte is 0, the others have a smaller scale, and the value itself is multiplied
+// in float32 (block_outliers.h). Files have types of more than 4 bits where precision matters;
+// others have no outliers. With AMX there are none: its tiles would wait for them.
 struct Outlier {
   float value;
   int32_t column;  // of its chunk
@@ -51,15 +53,16 @@ constexpr bool has_outliers() {
 #endif
 }
 
-// What the products of a run with shares need: shares, if not all have all of the scale, or more than 16 bits for the sum of
-// a group's products, and maybe shares.
+// What the products of a run with shares need: shares, if not all have all of the scale, or more
+// than 16 bits for the sum of a group's products, and maybe shares.
 namespace Needs {
 constexpr float NOTHING = 0, SHARES = 1, BITS = 2;
 }
 
-// Rows of bytes with row stride `ldx`; with wide types, quads take turns (see group_quads). A run of T::X_RUN values has two
-// factors: its scale, and the scale times the sum of its bytes. With shares, these are the scale of one share, and what products
-// need. Each T::SUM_RUN bytes have a sum, which is times their share if it is for minimums. Bit i of a tile's flags says that its
+// Rows of bytes with row stride `ldx`; with wide types, quads take turns (see group_quads). A run
+// of T::X_RUN values has two factors: its scale, and the scale times the sum of its bytes. With
+// shares, these are the scale of one share, and what products need. Each T::SUM_RUN bytes have a
+// sum, which is times their share if it is for minimums. Bit i of a tile's flags says that its
 // chunk i has an outlier.
 struct ByteRows {
   const int8_t* codes;
@@ -96,18 +99,21 @@ struct ByteRows {
 };
 
 struct Totals {
-  int32_t sum, most;  // of all bytes, and the largest magnitude that products of a code with T::SUM_RUN of them can add up to
+  int32_t sum, most;  // of all bytes, and the largest magnitude that products of a code with
+                      // T::SUM_RUN of them can add up to
 };
 
 // Whether sums of products need more than 16 bits.
 template <class T>
 ROSE_INLINE bool is_large(int32_t most) {
-  constexpr int MOST_CODE = T::OFFSET ? T::OFFSET : (1 << T::BITS) - 1;  // the largest magnitude of a code, less its offset
+  constexpr int MOST_CODE =
+      T::OFFSET ? T::OFFSET
+                : (1 << T::BITS) - 1;  // the largest magnitude of a code, less its offset
   return most * MOST_CODE > INT16_MAX;
 }
 
-// What products of a code can add up to, of bytes with this sum and sum of magnitudes. Codes without an offset have no sign,
-// so that the bytes of one sign count.
+// What products of a code can add up to, of bytes with this sum and sum of magnitudes. Codes
+// without an offset have no sign, so that the bytes of one sign count.
 template <class T>
 ROSE_INLINE int32_t limit_of(int32_t sum, int32_t magnitudes) {
   return T::OFFSET ? magnitudes : (magnitudes + std::abs(sum)) / 2;
@@ -115,7 +121,8 @@ ROSE_INLINE int32_t limit_of(int32_t sum, int32_t magnitudes) {
 
 // Round `count` values, a multiple of T::SUM_RUN. Each sum is times `times`.
 template <class T>
-ROSE_INLINE Totals round_values(const float* x, int64_t count, float factor, int32_t times, int8_t* codes, int16_t* sums) {
+ROSE_INLINE Totals round_values(const float* x, int64_t count, float factor, int32_t times,
+                                int8_t* codes, int16_t* sums) {
   Totals totals{0, 0};
   for (int64_t k = 0; k < count;) {
     vi own = vi{};  // sums, and above their 16 bits those of magnitudes
@@ -134,15 +141,16 @@ ROSE_INLINE Totals round_values(const float* x, int64_t count, float factor, int
 
 // Round a run of `length` values, a multiple of T::SUM_RUN.
 template <class T>
-ROSE_INLINE void round_run(const float* x, int64_t length, int8_t* codes, float* factors, int16_t* sums) {
+ROSE_INLINE void round_run(const float* x, int64_t length, int8_t* codes, float* factors,
+                           int16_t* sums) {
   Range range(x, 0, length);
   Totals totals = round_values<T>(x, length, range.template factor<127>(), 1, codes, sums);
   factors[0] = range.template scale<127>();
   factors[1] = factors[0] * (float)totals.sum;
 }
 
-// Round a row: x[k] is close to codes[k] * factors[k / T::X_RUN * 2], with codes[k] from -127 to 127. K is a multiple of
-// T::SUM_RUN. A run with NaN or infinity gets factors of NaN.
+// Round a row: x[k] is close to codes[k] * factors[k / T::X_RUN * 2], with codes[k] from -127 to
+// 127. K is a multiple of T::SUM_RUN. A run with NaN or infinity gets factors of NaN.
 template <class T>
 void round_to_bytes(const float* x, int64_t K, int8_t* codes, float* factors, int16_t* sums) {
   int64_t k = 0;
@@ -157,15 +165,18 @@ ROSE_INLINE std::pair<int, float> outlier_of(const float* x) {
   float highest = 0, next = 0;
   for (int k = 0; k < CHUNK; k++) {
     float own = std::fabs(x[k]);
-    if (own > highest) next = highest, highest = own, column = k;
-    else if (own > next) next = own;
+    if (own > highest)
+      next = highest, highest = own, column = k;
+    else if (own > next)
+      next = own;
   }
   return {column, next};
 }
 
 // The same with outliers; K is at most a tile. Returns flags of the chunks that have one.
 template <class T>
-uint8_t round_with_outliers(const float* x, int64_t K, int8_t* codes, float* factors, int16_t* sums, Outlier* outliers) {
+uint8_t round_with_outliers(const float* x, int64_t K, int8_t* codes, float* factors, int16_t* sums,
+                            Outlier* outliers) {
   float squares[CHUNKS], total = 0;
   int64_t chunks = K / CHUNK;
   for (int64_t i = 0; i < chunks; i++) {
@@ -173,7 +184,8 @@ uint8_t round_with_outliers(const float* x, int64_t K, int8_t* codes, float* fac
     total += squares[i] = range.highest * range.highest + range.odd;
   }
   uint8_t flags = 0;
-  for (int64_t i = 0; i < chunks; i++, x += CHUNK, codes += CHUNK, factors += 2, sums += CHUNK / T::SUM_RUN) {
+  for (int64_t i = 0; i < chunks;
+       i++, x += CHUNK, codes += CHUNK, factors += 2, sums += CHUNK / T::SUM_RUN) {
     float limit = OUTLIER_WORTH * total / (float)chunks, others[CHUNK];
     if (squares[i] > limit) {
       auto [column, next] = outlier_of(x);

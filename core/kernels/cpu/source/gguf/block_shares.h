@@ -1,4 +1,5 @@
-// Rows of x with shares: bytes of runs of 256 values with one scale, of which each 32 have an integer share (see ByteRows).
+// Rows of x with shares: bytes of runs of 256 values with one scale, of which each 32 have an
+// integer share (see ByteRows).
 #pragma once
 #include "block_rows.h"
 
@@ -15,7 +16,8 @@ constexpr int64_t turn_of(int64_t i) {
 }
 
 #if defined(__AVX512BW__) && ROSE_WIDTH == 16
-// The largest magnitudes of the parts of a run, and NaN or zero: whether a value is not finite (see Range).
+// The largest magnitudes of the parts of a run, and NaN or zero: whether a value is not finite (see
+// Range).
 ROSE_INLINE float highest_of(const float* x, float highest[PARTS]) {
   __m512 most[PARTS];
   vf none = vf{};
@@ -27,10 +29,13 @@ ROSE_INLINE float highest_of(const float* x, float highest[PARTS]) {
   }
   // Halve the lanes of each part, and join two parts: then each 64 bits have one.
   for (int i = 0; i < 4; i++)
-    most[i] = _mm512_max_ps(_mm512_shuffle_f32x4(most[i], most[i + 4], 0x44), _mm512_shuffle_f32x4(most[i], most[i + 4], 0xee));
+    most[i] = _mm512_max_ps(_mm512_shuffle_f32x4(most[i], most[i + 4], 0x44),
+                            _mm512_shuffle_f32x4(most[i], most[i + 4], 0xee));
   for (int i = 0; i < 2; i++)
-    most[i] = _mm512_max_ps(_mm512_shuffle_f32x4(most[i], most[i + 2], 0x88), _mm512_shuffle_f32x4(most[i], most[i + 2], 0xdd));
-  __m512 pairs = _mm512_max_ps(_mm512_unpacklo_ps(most[0], most[1]), _mm512_unpackhi_ps(most[0], most[1]));
+    most[i] = _mm512_max_ps(_mm512_shuffle_f32x4(most[i], most[i + 2], 0x88),
+                            _mm512_shuffle_f32x4(most[i], most[i + 2], 0xdd));
+  __m512 pairs =
+      _mm512_max_ps(_mm512_unpacklo_ps(most[0], most[1]), _mm512_unpackhi_ps(most[0], most[1]));
   // 128 bits have two parts in turn: 0 and 1, 4 and 5, 2 and 3, 6 and 7
   pairs = _mm512_max_ps(pairs, _mm512_permute_ps(pairs, 0x4e));
   const __m512i order = _mm512_setr_epi32(0, 1, 8, 9, 4, 5, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0);
@@ -38,11 +43,12 @@ ROSE_INLINE float highest_of(const float* x, float highest[PARTS]) {
   return any(none != none) ? std::numeric_limits<float>::quiet_NaN() : 0;
 }
 
-// Round a run: part i times factors[i]. Its sums are multiplied by times[i], and most[i] is what products of a code can add up to
-// (see Totals). Bytes of a run with NaN or infinity may be -128; its scale is NaN.
+// Round a run: part i times factors[i]. Its sums are multiplied by times[i], and most[i] is what
+// products of a code can add up to (see Totals). Bytes of a run with NaN or infinity may be -128;
+// its scale is NaN.
 template <class T>
-ROSE_INLINE void round_parts(const float* x, const float* factors, const int32_t* times, int8_t* codes, int16_t* sums,
-                             int32_t* most) {
+ROSE_INLINE void round_parts(const float* x, const float* factors, const int32_t* times,
+                             int8_t* codes, int16_t* sums, int32_t* most) {
   // what packing two times leaves: lane 4 * i + n has quad i of vector n
   alignas(64) int32_t places[W];
   for (int i = 0; i < W; i++) places[turn_of<T>(i)] = i % 4 * 4 + i / 4;
@@ -52,14 +58,16 @@ ROSE_INLINE void round_parts(const float* x, const float* factors, const int32_t
   for (int64_t part = 0; part < PARTS; part += 2, x += 64, codes += 64) {
     __m512i v[4];
     for (int n = 0; n < 4; n++) v[n] = (__m512i)nearest(load(x + n * W) * factors[part + n / 2]);
-    __m512i packed = _mm512_packs_epi16(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]));
+    __m512i packed =
+        _mm512_packs_epi16(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]));
     packed = _mm512_permutexvar_epi32(order, packed);
     _mm512_storeu_si512(codes, packed);
     vi magnitudes = dot_small_bytes(vi{}, (vu)_mm512_abs_epi8(packed), ones);
     vi both = dot_small_bytes(magnitudes << 16, ones, (vu)packed);
     if (GROUPS == 2) both += (vi)::rotate<8>((vf)both);
     both += (vi)::rotate<4>((vf)both);
-    both += (vi)::rotate<2>((vf)both);  // lanes 0 and 1 have the groups, and lanes 8 and 9 the other two of four
+    both += (vi)::rotate<2>(
+        (vf)both);  // lanes 0 and 1 have the groups, and lanes 8 and 9 the other two of four
     for (int i = 0; i < GROUPS; i++) {
       int32_t own = both[i / 2 * 8 + i % 2], sum = (int16_t)own;
       int64_t at = part + i * 2 / GROUPS;
@@ -81,22 +89,26 @@ ROSE_INLINE float highest_of(const float* x, float highest[PARTS]) {
 }
 
 template <class T>
-ROSE_INLINE void round_parts(const float* x, const float* factors, const int32_t* times, int8_t* codes, int16_t* sums,
-                             int32_t* most) {
+ROSE_INLINE void round_parts(const float* x, const float* factors, const int32_t* times,
+                             int8_t* codes, int16_t* sums, int32_t* most) {
   uint32_t from[TILE / 4], to[TILE / 4];
   for (int64_t i = 0; i < PARTS; i++, sums += CHUNK / T::SUM_RUN)
-    most[i] = round_values<T>(x + i * CHUNK, CHUNK, factors[i], times[i], (int8_t*)from + i * CHUNK, sums).most;
+    most[i] =
+        round_values<T>(x + i * CHUNK, CHUNK, factors[i], times[i], (int8_t*)from + i * CHUNK, sums)
+            .most;
   for (int64_t i = 0; i < TILE / 4; i++) to[turn_of<T>(i)] = from[i];
   memcpy(codes, to, TILE);
 }
 #endif
 
-// x[k] is close to codes[k] * factors[k / T::X_RUN * 2] * shares[k / CHUNK], but for the order of quads in codes (turn_of). K is a
-// multiple of T::X_RUN.
+// x[k] is close to codes[k] * factors[k / T::X_RUN * 2] * shares[k / CHUNK], but for the order of
+// quads in codes (turn_of). K is a multiple of T::X_RUN.
 template <class T>
-void round_to_shares(const float* x, int64_t K, int8_t* codes, float* factors, int16_t* sums, int32_t* shares) {
+void round_to_shares(const float* x, int64_t K, int8_t* codes, float* factors, int16_t* sums,
+                     int32_t* shares) {
   static_assert(T::X_RUN == TILE);
-  for (int64_t first = 0; first < K; first += TILE, factors += 2, shares += PARTS, sums += TILE / T::SUM_RUN) {
+  for (int64_t first = 0; first < K;
+       first += TILE, factors += 2, shares += PARTS, sums += TILE / T::SUM_RUN) {
     float highest[PARTS], parts[PARTS];
     int32_t times[PARTS], most[PARTS];
     Range range{0, highest_of(x + first, highest)};
@@ -108,7 +120,8 @@ void round_to_shares(const float* x, int64_t K, int8_t* codes, float* factors, i
       shares[i] = share > 1 ? (int)std::min(share, (float)SHARES) : 1;
       squares += shares[i] * shares[i];
     }
-    // errors of a chunk are in proportion to its share: products with shares take longer, and have to be worth it
+    // errors of a chunk are in proportion to its share: products with shares take longer, and have
+    // to be worth it
     bool has_parts = range.highest > 0 && squares * 3 < PARTS * SHARES * SHARES;
     if (!has_parts) std::fill_n(shares, PARTS, SHARES);
     factors[0] = range.template scale<127>() / SHARES;
@@ -120,7 +133,8 @@ void round_to_shares(const float* x, int64_t K, int8_t* codes, float* factors, i
       round_parts<T>(x + first, parts, times, codes + first, sums, most);
     };
     round();
-    // A larger share makes smaller bytes. Where all of the scale is too little for a part, no share is raised for nothing.
+    // A larger share makes smaller bytes. Where all of the scale is too little for a part, no share
+    // is raised for nothing.
     int32_t least[PARTS];
     std::copy_n(shares, PARTS, least);
     float needs = has_parts ? Needs::SHARES : Needs::NOTHING;

@@ -1,7 +1,7 @@
 // Products of a tile of blocks with tiles of AMX: 16 rows of x at a time.
 //
-// What a product leaves are integers, as in block_product.h, and floats are added in the same order: a row has
-// the same bits as there.
+// What a product leaves are integers, as in block_product.h, and floats are added in the same
+// order: a row has the same bits as there.
 #pragma once
 #include "block_expand.h"
 #include "linear_rows.h"
@@ -13,15 +13,19 @@ template <class T>
 class WideTiles {
  public:
   static constexpr int QUADS_OF_STEP = 16, STEPS = TILE / (4 * QUADS_OF_STEP);
-  // 32-bit numbers of a row: high digits in both vectors of columns, low ones, products with minimums
+  // 32-bit numbers of a row: high digits in both vectors of columns, low ones, products with
+  // minimums
   static constexpr int64_t CELL_ROW = (T::HAS_MIN ? 6 : 4) * W;
   static constexpr int64_t BYTES = 2 * PLANE + MINIMUM_BYTES + amx::ROWS * CELL_ROW * 4;
 
-  static amx::Tiles configure(int num_rows) { return amx::Tiles(num_rows, QUADS_OF_STEP, SUM_DIGITS / 2); }
+  static amx::Tiles configure(int num_rows) {
+    return amx::Tiles(num_rows, QUADS_OF_STEP, SUM_DIGITS / 2);
+  }
 
   // `memory` has BYTES bytes and is aligned to a cache line.
   explicit WideTiles(char* memory)
-      : planes_(memory), minimums_(memory + 2 * PLANE), cells_((int32_t*)(minimums_ + MINIMUM_BYTES)) {}
+      : planes_(memory), minimums_(memory + 2 * PLANE),
+        cells_((int32_t*)(minimums_ + MINIMUM_BYTES)) {}
 
   void expand(const char* tile, int64_t) {
     expand_wide<T>(tile, planes_);
@@ -31,7 +35,8 @@ class WideTiles {
   }
 
   // Add the products of `count` rows of x and the expanded tile t to sums.
-  void multiply(const ByteRows& x, int64_t, int64_t t, int64_t count, float* sums, Prefetch& ahead) const {
+  void multiply(const ByteRows& x, int64_t, int64_t t, int64_t count, float* sums,
+                Prefetch& ahead) const {
     if constexpr (T::HAS_MIN) multiply_minimums(x.digits + t * SUM_DIGITS, x.num_digits * 2);
     _tile_zero(0);
     _tile_zero(1);
@@ -39,15 +44,20 @@ class WideTiles {
     _tile_zero(3);
     const int8_t* codes = x.codes + t * TILE;
     const char *high = planes_, *low = planes_ + PLANE;
-    for (int step = 0; step < STEPS; step++, codes += 4 * QUADS_OF_STEP, high += 2 * EXPANDED, low += 2 * EXPANDED) {
+    for (int step = 0; step < STEPS;
+         step++, codes += 4 * QUADS_OF_STEP, high += 2 * EXPANDED, low += 2 * EXPANDED) {
       ahead.fetch();
       _tile_loadd(4, codes, x.ldx);
       _tile_loadd(6, high, 2 * VECTOR);
-      if constexpr (Digits<T>::HAS_SIGN) _tile_dpbssd(0, 4, 6);
-      else _tile_dpbsud(0, 4, 6);
+      if constexpr (Digits<T>::HAS_SIGN)
+        _tile_dpbssd(0, 4, 6);
+      else
+        _tile_dpbsud(0, 4, 6);
       _tile_loadd(6, high + VECTOR, 2 * VECTOR);
-      if constexpr (Digits<T>::HAS_SIGN) _tile_dpbssd(1, 4, 6);
-      else _tile_dpbsud(1, 4, 6);
+      if constexpr (Digits<T>::HAS_SIGN)
+        _tile_dpbssd(1, 4, 6);
+      else
+        _tile_dpbsud(1, 4, 6);
       _tile_loadd(6, low, 2 * VECTOR);
       _tile_dpbsud(2, 4, 6);
       _tile_loadd(6, low + VECTOR, 2 * VECTOR);
@@ -105,18 +115,21 @@ class NarrowTiles {
 
   void expand(const char* tile, int64_t chunks) {
     expand_narrow<T>(tile, chunks, plane_);
-    for (int64_t chunk = 0; chunk < chunks; chunk++) load_scales<T>(tile + chunk * T::BLOCK_BYTES, d_[chunk], m_[chunk]);
+    for (int64_t chunk = 0; chunk < chunks; chunk++)
+      load_scales<T>(tile + chunk * T::BLOCK_BYTES, d_[chunk], m_[chunk]);
     amx::stores_before_loads();
   }
 
   // The same as for wide types; the tile has `chunks` blocks.
-  void multiply(const ByteRows& x, int64_t chunks, int64_t t, int64_t count, float* sums, Prefetch& ahead) const {
+  void multiply(const ByteRows& x, int64_t chunks, int64_t t, int64_t count, float* sums,
+                Prefetch& ahead) const {
     const int8_t* codes = x.codes + t * TILE;
     for (int64_t chunk = 0; chunk < chunks; chunk += 2) {
       ahead.fetch();
       first_product(codes + chunk * CHUNK, x.ldx, plane_ + chunk * EXPANDED, cells_ + chunk * CELL);
       if (chunk + 1 == chunks) break;
-      second_product(codes + (chunk + 1) * CHUNK, x.ldx, plane_ + (chunk + 1) * EXPANDED, cells_ + (chunk + 1) * CELL);
+      second_product(codes + (chunk + 1) * CHUNK, x.ldx, plane_ + (chunk + 1) * EXPANDED,
+                     cells_ + (chunk + 1) * CELL);
     }
     const float* factors = x.factors + t * CHUNKS * 2;
     for (int64_t r = 0; r < count; r++, factors += x.num_factors, sums += PANEL) {
@@ -147,8 +160,8 @@ class NarrowTiles {
     _tile_stored(1, cells + W, CELL_ROW * 4);
   }
 
-  // With other tiles, so that neither waits for the other. They cannot be a parameter: GCC's intrinsics are macros that
-  // take a tile as a literal number.
+  // With other tiles, so that neither waits for the other. They cannot be a parameter: GCC's
+  // intrinsics are macros that take a tile as a literal number.
   static void second_product(const int8_t* x, int64_t ldx, const char* w, int32_t* cells) {
     _tile_zero(2);
     _tile_zero(3);

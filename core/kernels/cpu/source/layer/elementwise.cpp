@@ -28,7 +28,8 @@ ROSE_INLINE float sum_of(const float* x, int64_t n) {
 
 }  // namespace
 
-void norm_row(const float* x, int64_t n, bool center, float eps, const float* weight, const float* bias, float* y) {
+void norm_row(const float* x, int64_t n, bool center, float eps, const float* weight,
+              const float* bias, float* y) {
   float mean = center ? sum_of(x, n) / n : 0;
   float scale = 1 / std::sqrt(sum_of_squares(x, n, mean) / n + eps);
   int64_t i = 0;
@@ -46,10 +47,12 @@ void add_row(const float* base, const float* x, int64_t n, float scale, float* y
 }
 
 void gate_row(int epilogue, const float* x, int64_t n, float* y) {
-  for (int64_t i = 0; i < n; i += W) put(y + i, gate(epilogue, get(x + i, n - i), get(x + n + i, n - i)), n - i);
+  for (int64_t i = 0; i < n; i += W)
+    put(y + i, gate(epilogue, get(x + i, n - i), get(x + n + i, n - i)), n - i);
 }
 
-void rotate_head(const float* x, int64_t n, int64_t rotated, const float* cos, const float* sin, float* y) {
+void rotate_head(const float* x, int64_t n, int64_t rotated, const float* cos, const float* sin,
+                 float* y) {
   int64_t half = rotated / 2, i = 0;
   for (; i + W <= half; i += W) {
     vf a = load(x + i), b = load(x + half + i);

@@ -17,14 +17,17 @@ void scale_row(float* x, int64_t n, float factor) {
 }
 
 void apply(const Norm& norm, const float* x, int64_t n, float* y, int64_t first = 0) {
-  norm_row(x, n, norm.center, (float)norm.eps, norm.weight + first, norm.bias ? norm.bias + first : nullptr, y);
+  norm_row(x, n, norm.center, (float)norm.eps, norm.weight + first,
+           norm.bias ? norm.bias + first : nullptr, y);
 }
 
-// Norms of heads of n values: one of all, or one of each by its own row of the weight or by the same.
+// Norms of heads of n values: one of all, or one of each by its own row of the weight or by the
+// same.
 void normalise(const LayerCall& c, const Norm& norm, int64_t heads, const float* x, float* y) {
   int64_t n = c.head_dim;
   if (c.joins_heads) return apply(norm, x, heads * n, y);
-  for (int64_t h = 0; h < heads; h++) apply(norm, x + h * n, n, y + h * n, c.norms_each ? h * n : 0);
+  for (int64_t h = 0; h < heads; h++)
+    apply(norm, x + h * n, n, y + h * n, c.norms_each ? h * n : 0);
 }
 
 void rotate(const LayerCall& c, int64_t t, const float* x, int64_t n, float* y) {
@@ -33,7 +36,8 @@ void rotate(const LayerCall& c, int64_t t, const float* x, int64_t n, float* y) 
 }
 
 // y = heads of x: norms and the bound, then RoPE; or norms after RoPE.
-void finish_heads(const LayerCall& c, int64_t t, const Norm& norm, int64_t heads, const float* x, float* y) {
+void finish_heads(const LayerCall& c, int64_t t, const Norm& norm, int64_t heads, const float* x,
+                  float* y) {
   int64_t n = c.head_dim;
   const float* read = x;
   if (norm.weight && !c.norms_rotated) normalise(c, norm, heads, read, y), read = y;
@@ -48,10 +52,13 @@ void finish_heads(const LayerCall& c, int64_t t, const Norm& norm, int64_t heads
 
 // The factor of queries at a position: 1 + strength * log(1 + floor((position + first) / length)).
 float temperature_of(const LayerCall& c, int64_t position) {
-  return 1 + (float)c.temperature * std::log1p((float)((position + c.temperature_first) / c.temperature_length));
+  return 1 + (float)c.temperature *
+                 std::log1p((float)((position + c.temperature_first) / c.temperature_length));
 }
 
-const float* row_of(const LayerCall& c, int64_t t) { return c.step->projected + t * width_of(c.projections); }
+const float* row_of(const LayerCall& c, int64_t t) {
+  return c.step->projected + t * width_of(c.projections);
+}
 
 // Rotate the last columns of heads. Their products are in `query`, or in `projected`.
 void finish_latent_queries(const LayerCall& c, int64_t t) {
@@ -84,7 +91,8 @@ void finish_queries(const LayerCall& c, int64_t t) {
 void finish_keys(const LayerCall& c, int64_t t) {
   if (c.latent) return finish_latent_keys(c, t);
   int64_t n = c.num_kv_heads * c.head_dim;
-  finish_heads(c, t, c.key_norm, c.num_kv_heads, row_of(c, t) + c.num_heads * c.head_dim, c.step->key + t * n);
+  finish_heads(c, t, c.key_norm, c.num_kv_heads, row_of(c, t) + c.num_heads * c.head_dim,
+               c.step->key + t * n);
 }
 
 bool changes_values(const LayerCall& c) { return c.value_norm.weight || c.clip || c.value_scale; }

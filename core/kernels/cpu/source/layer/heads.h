@@ -1,15 +1,18 @@
-// What is done with queries, keys and values between their product and attention: norms, a bound, RoPE, factors.
+// What is done with queries, keys and values between their product and attention: norms, a bound,
+// RoPE, factors.
 #pragma once
 #include "layer.h"
 
-// Compute the queries of a token in `query` of the step, from its row of `projected`; or its keys in `key`.
+// Compute the queries of a token in `query` of the step, from its row of `projected`; or its keys
+// in `key`.
 void finish_queries(const LayerCall& call, int64_t token);
 void finish_keys(const LayerCall& call, int64_t token);
 
 // Whether finish_values changes anything.
 bool changes_values(const LayerCall& call);
 
-// Change the values of a token where they are, in `projected`. If they are its keys, those must have been finished.
+// Change the values of a token where they are, in `projected`. If they are its keys, those must
+// have been finished.
 void finish_values(const LayerCall& call, int64_t token);
 
 // The first column of values in a row of `projected`.

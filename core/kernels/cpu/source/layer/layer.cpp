@@ -21,28 +21,32 @@ void apply(const Norm& norm, const float* x, int64_t n, float* y) {
 class Layer {
  public:
   // `next` is the matrix of the products after the layer, or null. `ends`: see mixture_stages.
-  Layer(team::Member& member, const LayerCall& call, const Matrix* next, int64_t* ends, char* prepared)
-      : member_(member), c_(call), next_(next), s_(*call.step), hidden_(call.projections.num_columns), ends_(ends),
-        prepared_(prepared), num_rows_(s_.num_tokens), residual_(s_.x) {}
+  Layer(team::Member& member, const LayerCall& call, const Matrix* next, int64_t* ends,
+        char* prepared)
+      : member_(member), c_(call), next_(next), s_(*call.step),
+        hidden_(call.projections.num_columns), ends_(ends), prepared_(prepared),
+        num_rows_(s_.num_tokens), residual_(s_.x) {}
 
   // Queries, keys and values of x. With `attention`, write keys and values to the cache.
   void begin(const AttentionCall* attention) {
     const float* read = normed_of(c_.first_norm, s_.x);
     Products products(c_.projections, read, s_.num_tokens, s_.projected);
     expect_product(member_, products.jobs[0], prepared_);
-    norm_and_prepare(c_.first_norm, s_.x, products.bytes, [&](int64_t t) { products.prepare(t, prepared_); });
+    norm_and_prepare(c_.first_norm, s_.x, products.bytes,
+                     [&](int64_t t) { products.prepare(t, prepared_); });
     member_.laps.begin(stage::PROJECTIONS);
     products.stages(member_, prepared_, c_.latent ? first_of(*c_.latent) : &c_.output);
     if (c_.latent) expand_latents(*c_.latent);
     member_.laps.begin(stage::KEYS);
     bool has_values = !c_.reuses_keys && changes_values(c_);
     if (!s_.query && !has_values && !attention) return;
-    if (s_.query && s_.num_tokens <= FEW_ROWS && !c_.reuses_keys) return parts_of_tokens(2, [&](int64_t t, int64_t part) {
-      if (part == 0) return finish_queries(c_, t);
-      finish_keys(c_, t);
-      if (has_values) finish_values(c_, t);
-      if (attention) write_to_cache(*attention, t, t + 1);
-    });
+    if (s_.query && s_.num_tokens <= FEW_ROWS && !c_.reuses_keys)
+      return parts_of_tokens(2, [&](int64_t t, int64_t part) {
+        if (part == 0) return finish_queries(c_, t);
+        finish_keys(c_, t);
+        if (has_values) finish_values(c_, t);
+        if (attention) write_to_cache(*attention, t, t + 1);
+      });
     runs_stage(member_, s_.num_tokens, [&](int64_t first, int64_t last) {
       for (int64_t t = first; t < last; t++) {
         if (s_.query) finish_queries(c_, t);
@@ -53,10 +57,13 @@ class Layer {
     });
   }
 
-  // From now on there are rows of `count` chosen tokens alone, one after the other. Attention must give the same.
+  // From now on there are rows of `count` chosen tokens alone, one after the other. Attention must
+  // give the same.
   void keep(const int64_t* chosen, int64_t count) {
     member_.laps.begin(stage::KEYS);
-    member_.stage(count, [&](int64_t i, int64_t) { std::copy_n(s_.x + chosen[i] * hidden_, hidden_, s_.normed + i * hidden_); });
+    member_.stage(count, [&](int64_t i, int64_t) {
+      std::copy_n(s_.x + chosen[i] * hidden_, hidden_, s_.normed + i * hidden_);
+    });
     num_rows_ = count;
     residual_ = s_.normed;
     chosen_ = chosen;
@@ -66,7 +73,8 @@ class Layer {
 
   // y, from what attention has computed.
   void end() {
-    Products output(c_.output, s_.attended, num_rows_, s_.hidden, adds_itself(c_.post_mixer) ? residual_ : nullptr);
+    Products output(c_.output, s_.attended, num_rows_, s_.hidden,
+                    adds_itself(c_.post_mixer) ? residual_ : nullptr);
     if (!is_attended_prepared_) prepare_rows(output, prepared_);
     member_.laps.begin(stage::OUTPUT);
     output.stages(member_, prepared_, c_.mixture ? nullptr : &c_.up);
@@ -76,7 +84,8 @@ class Layer {
     if (!adds_itself(c_.post_feed_forward)) {
       member_.laps.begin(stage::NORM);
       tokens([&](int64_t t) {
-        add_normed(c_.post_feed_forward, t, s_.hidden, s_.y, s_.y, c_.scale_of_added(), has_input ? 1 : factor);
+        add_normed(c_.post_feed_forward, t, s_.hidden, s_.y, s_.y, c_.scale_of_added(),
+                   has_input ? 1 : factor);
       });
     }
     if (has_input) add_input(factor);
@@ -105,7 +114,8 @@ class Layer {
     }
     a.output = s_.attended;
     Products output(c_.output, s_.attended, s_.num_tokens, s_.hidden);
-    if (output.count == 1 && c_.value_dim % W == 0) a.rounded = rounded_rows(output.jobs[0], prepared_, a.rounded_token);
+    if (output.count == 1 && c_.value_dim % W == 0)
+      a.rounded = rounded_rows(output.jobs[0], prepared_, a.rounded_token);
     is_attended_prepared_ = a.rounded;
     return a;
   }
@@ -128,11 +138,14 @@ class Layer {
     member_.stage(num_rows_, [&](int64_t t, int64_t) { f(t); });
   }
 
-  // Whether a product or a mixture adds the residual to its result: there is neither a norm nor a factor of what is added.
+  // Whether a product or a mixture adds the residual to its result: there is neither a norm nor a
+  // factor of what is added.
   bool adds_itself(const Norm& post) const { return !post.weight && c_.scale_of_added() == 1; }
 
-  // y = (base + norm of x * scale) * factor in a token's row. x, which is overwritten, and base may be y.
-  void add_normed(const Norm& norm, int64_t t, const float* base, float* x, float* y, float scale, float factor = 1) {
+  // y = (base + norm of x * scale) * factor in a token's row. x, which is overwritten, and base may
+  // be y.
+  void add_normed(const Norm& norm, int64_t t, const float* base, float* x, float* y, float scale,
+                  float factor = 1) {
     int64_t at = t * hidden_;
     if (norm.weight) apply(norm, x + at, hidden_, x + at);
     add_row(base + at, x + at, hidden_, scale, y + at);
@@ -142,7 +155,8 @@ class Layer {
   // The residual stream after the mixer, and the rows that the feed-forward reads.
   template <class F>
   void finish_mixer(int64_t bytes, F prepare) {
-    if (adds_itself(c_.post_mixer)) return norm_and_prepare(norm_of_feed(), source_of_feed(), bytes, prepare);
+    if (adds_itself(c_.post_mixer))
+      return norm_and_prepare(norm_of_feed(), source_of_feed(), bytes, prepare);
     member_.laps.begin(stage::NORM);
     tokens([&](int64_t t) {
       add_normed(c_.post_mixer, t, residual_, s_.hidden, s_.hidden, c_.scale_of_added());
@@ -153,14 +167,16 @@ class Layer {
 
   // y = (y + norm of the product of the layer's input, gated by y) * factor.
   void add_input(float factor) {
-    Products up(c_.input_up, s_.y, num_rows_, s_.inner), down(c_.input_down, s_.inner, num_rows_, s_.hidden);
+    Products up(c_.input_up, s_.y, num_rows_, s_.inner),
+        down(c_.input_down, s_.inner, num_rows_, s_.hidden);
     int64_t size = width_of(c_.input_up);
     prepare_rows(up, prepared_);
     member_.laps.begin(stage::UP);
     up.stages(member_, prepared_, &c_.input_down);
     member_.laps.begin(stage::ROUND);
     tokens([&](int64_t t) {
-      const float* input = s_.inputs + (chosen_ ? chosen_[t] : t) * s_.input_columns + c_.first_input;
+      const float* input =
+          s_.inputs + (chosen_ ? chosen_[t] : t) * s_.input_columns + c_.first_input;
       for (int64_t i = 0; i < size; i++) s_.inner[t * size + i] *= input[i];
       down.prepare(t, prepared_);
     });
@@ -170,7 +186,9 @@ class Layer {
     tokens([&](int64_t t) { add_normed(c_.input_norm, t, s_.y, s_.hidden, s_.y, 1, factor); });
   }
 
-  static const Matrix* first_of(const Latent& latent) { return latent.query_rank ? &latent.query_up : &latent.kv_up; }
+  static const Matrix* first_of(const Latent& latent) {
+    return latent.query_rank ? &latent.query_up : &latent.kv_up;
+  }
 
   // Queries, keys and values from the latents in `projected`.
   void expand_latents(const Latent& latent) {
@@ -192,26 +210,34 @@ class Layer {
     keys.stages(member_, behind, &c_.output);
   }
 
-  const Norm& norm_of_feed() const { return c_.is_parallel && !c_.second_norm.weight ? c_.first_norm : c_.second_norm; }
+  const Norm& norm_of_feed() const {
+    return c_.is_parallel && !c_.second_norm.weight ? c_.first_norm : c_.second_norm;
+  }
   const float* source_of_feed() const { return c_.is_parallel ? residual_ : s_.hidden; }
-  const float* base_of_feed() const { return adds_itself(c_.post_feed_forward) ? s_.hidden : nullptr; }
+  const float* base_of_feed() const {
+    return adds_itself(c_.post_feed_forward) ? s_.hidden : nullptr;
+  }
 
   void feed() {
     const float* read = normed_of(norm_of_feed(), source_of_feed());
     int64_t width = width_of(c_.up);
-    Products up(c_.up, read, num_rows_, s_.inner), down(c_.down, s_.inner, num_rows_, s_.y, base_of_feed(), width);
+    Products up(c_.up, read, num_rows_, s_.inner),
+        down(c_.down, s_.inner, num_rows_, s_.y, base_of_feed(), width);
     char* inner = prepared_ + up.bytes;
     bool is_prepared = c_.gate ? false : up.write_for(down, inner);
     finish_mixer(up.bytes, [&](int64_t t) { up.prepare(t, prepared_); });
     member_.laps.begin(stage::UP);
     up.stages(member_, prepared_, &c_.down);
-    if (c_.gate) gate_and_prepare(width, down, inner);
-    else if (!is_prepared) prepare_rows(down, inner);
+    if (c_.gate)
+      gate_and_prepare(width, down, inner);
+    else if (!is_prepared)
+      prepare_rows(down, inner);
     member_.laps.begin(stage::DOWN);
     down.stages(member_, inner, next_);
   }
 
-  // Gate the rows of `inner`, whose results are in their first halves, for the products that read them.
+  // Gate the rows of `inner`, whose results are in their first halves, for the products that read
+  // them.
   void gate_and_prepare(int64_t width, const Products& down, char* prepared) {
     member_.laps.begin(stage::ROUND);
     tokens([&](int64_t t) {
@@ -227,13 +253,16 @@ class Layer {
   }
 
   // Where a product reads rows of x: their norms, or x itself.
-  const float* normed_of(const Norm& norm, const float* x) const { return norm.weight ? s_.normed : x; }
+  const float* normed_of(const Norm& norm, const float* x) const {
+    return norm.weight ? s_.normed : x;
+  }
 
   void norm_row_of(const Norm& norm, const float* x, int64_t t) {
     if (norm.weight) apply(norm, x + t * hidden_, hidden_, s_.normed + t * hidden_);
   }
 
-  // Compute norms of x, which may be `normed`, and prepare each row for the products that read `bytes` of prepared rows.
+  // Compute norms of x, which may be `normed`, and prepare each row for the products that read
+  // `bytes` of prepared rows.
   template <class F>
   void norm_and_prepare(const Norm& norm, const float* x, int64_t bytes, F prepare) {
     if (!norm.weight && !bytes) return;
@@ -244,7 +273,8 @@ class Layer {
     });
   }
 
-  // f(token, part) for each part of a token: of few tokens, each thread has a part that it has mostly computed itself.
+  // f(token, part) for each part of a token: of few tokens, each thread has a part that it has
+  // mostly computed itself.
   template <class F>
   void parts_of_tokens(int64_t parts, F f) {
     member_.stage(num_rows_ * parts, [&](int64_t i, int64_t) { f(i % num_rows_, i / num_rows_); });
@@ -254,21 +284,26 @@ class Layer {
     if (!products.bytes) return;
     member_.laps.begin(stage::ROUND);
     int64_t parts = num_rows_ <= FEW_ROWS ? member_.size : 1;
-    parts_of_tokens(parts, [&](int64_t t, int64_t part) { products.prepare(t, prepared, part, parts); });
+    parts_of_tokens(parts,
+                    [&](int64_t t, int64_t part) { products.prepare(t, prepared, part, parts); });
   }
 };
 
 // f(matrix) for all matrices of a layer but those of a mixture.
 template <class F>
 void each_matrix(const LayerCall& c, F f) {
-  for (const Matrix* m : {&c.projections, &c.output, &c.up, &c.down, &c.input_up, &c.input_down}) f(*m);
+  for (const Matrix* m : {&c.projections, &c.output, &c.up, &c.down, &c.input_up, &c.input_down})
+    f(*m);
   if (c.latent) f(c.latent->query_up), f(c.latent->kv_up);
 }
 
-// Bytes for the rows of any product of the layer, for those of products that are prepared together, and for its mixture.
+// Bytes for the rows of any product of the layer, for those of products that are prepared together,
+// and for its mixture.
 int64_t prepared_bytes(const LayerCall& c) {
   int64_t most = c.mixture ? mixture_bytes(*c.mixture, c.step->num_tokens) : 0;
-  auto bytes_of = [&](const Matrix& m) { return Products(m, nullptr, c.step->num_tokens, nullptr).bytes; };
+  auto bytes_of = [&](const Matrix& m) {
+    return Products(m, nullptr, c.step->num_tokens, nullptr).bytes;
+  };
   each_matrix(c, [&](const Matrix& m) { most = std::max(most, bytes_of(m)); });
   if (c.latent) most = std::max(most, bytes_of(c.latent->query_up) + bytes_of(c.latent->kv_up));
   return std::max(most, bytes_of(c.up) + bytes_of(c.down));
@@ -286,7 +321,8 @@ int64_t num_multiplications(const LayerCall& c) {
 void count(StageTimes times, stage::Kind kind, const Matrix& all, int64_t num_rows) {
   for (const Matrix* m = &all; m; m = m->more) {
     int64_t panels = (m->num_rows + PANEL - 1) / PANEL;
-    times.count(kind, m->num_rows * m->num_columns * num_rows, panels * rose_panel_bytes((int)m->format, m->num_columns));
+    times.count(kind, m->num_rows * m->num_columns * num_rows,
+                panels * rose_panel_bytes((int)m->format, m->num_columns));
   }
 }
 
@@ -294,7 +330,8 @@ void count(StageTimes times, stage::Kind kind, const Matrix& all, int64_t num_ro
 void count(StageTimes times, const LayerCall& c, const AttentionCall& attention, int64_t num_rows) {
   count(times, stage::PROJECTIONS, c.projections, c.step->num_tokens);
   if (c.latent)
-    for (const Matrix* m : {&c.latent->query_up, &c.latent->kv_up}) count(times, stage::PROJECTIONS, *m, c.step->num_tokens);
+    for (const Matrix* m : {&c.latent->query_up, &c.latent->kv_up})
+      count(times, stage::PROJECTIONS, *m, c.step->num_tokens);
   if (!num_rows) return;
   count_attention(times, attention);
   count(times, stage::OUTPUT, c.output, num_rows);
@@ -305,13 +342,14 @@ void count(StageTimes times, const LayerCall& c, const AttentionCall& attention,
   count(times, stage::DOWN, c.down, num_rows);
 }
 
-// Compute `count` layers: f(layer i, i) for each, and what `model` has around them if it is not null. `lent` and `times`:
-// see team::run.
+// Compute `count` layers: f(layer i, i) for each, and what `model` has around them if it is not
+// null. `lent` and `times`: see team::run.
 template <class F>
-void run(const LayerCall* const* calls, int64_t count, F f, const ModelCall* model = nullptr, int32_t* lent = nullptr,
-         StageTimes times = {}) {
+void run(const LayerCall* const* calls, int64_t count, F f, const ModelCall* model = nullptr,
+         int32_t* lent = nullptr, StageTimes times = {}) {
   static thread_local Scratch scratch, numbers;
-  int64_t bytes = model ? prepared_bytes(*model) : 0, work = model ? num_multiplications(*model) : 0, num_experts = 0;
+  int64_t bytes = model ? prepared_bytes(*model) : 0,
+          work = model ? num_multiplications(*model) : 0, num_experts = 0;
   for (int64_t i = 0; i < count; i++) {
     bytes = std::max(bytes, prepared_bytes(*calls[i]));
     work += num_multiplications(*calls[i]);
@@ -333,20 +371,26 @@ void run(const LayerCall* const* calls, int64_t count, F f, const ModelCall* mod
 
 }  // namespace
 
-// Compute layers one after the other, each with its attention. y is x of the next layer. `model` is what comes before and
-// after them, or null. `lent` is the word of a core that the last thread of the team leaves to another one while it is not
-// 0 (see team.h), or null. `times` is what StageTimes points to (see laps.h), or null.
-ROSE_EXPORT void rose_layers(const LayerCall* const* calls, const AttentionCall* const* attentions, int64_t num_layers,
-                             const ModelCall* model, int32_t* lent, int64_t* parts_of_times) {
+// Compute layers one after the other, each with its attention. y is x of the next layer. `model` is
+// what comes before and after them, or null. `lent` is the word of a core that the last thread of
+// the team leaves to another one while it is not 0 (see team.h), or null. `times` is what
+// StageTimes points to (see laps.h), or null.
+ROSE_EXPORT void rose_layers(const LayerCall* const* calls, const AttentionCall* const* attentions,
+                             int64_t num_layers, const ModelCall* model, int32_t* lent,
+                             int64_t* parts_of_times) {
   static thread_local ChosenAttention chosen;
   const AttentionCall& whole = *attentions[num_layers - 1];
   bool is_part = model && has_chosen_rows(*model);
   AttentionCall last = is_part ? chosen.of(whole, model->chosen, model->num_logits) : whole;
-  auto attention_of = [&](int64_t i) -> const AttentionCall& { return i + 1 < num_layers ? *attentions[i] : last; };
+  auto attention_of = [&](int64_t i) -> const AttentionCall& {
+    return i + 1 < num_layers ? *attentions[i] : last;
+  };
   StageTimes times{parts_of_times};
   for (int64_t i = 0; times && i < num_layers; i++)
-    count(times, *calls[i], attention_of(i), is_part && i + 1 == num_layers ? model->num_logits : calls[i]->step->num_tokens);
-  if (times && model && model->num_logits) count(times, stage::HEAD, model->head, model->num_logits);
+    count(times, *calls[i], attention_of(i),
+          is_part && i + 1 == num_layers ? model->num_logits : calls[i]->step->num_tokens);
+  if (times && model && model->num_logits)
+    count(times, stage::HEAD, model->head, model->num_logits);
   auto compute = [&](Layer layer, int64_t i) {
     AttentionCall attention = layer.attention(attention_of(i));
     layer.begin(&attention);

@@ -1,4 +1,5 @@
-// Sizes of the structures that Python mirrors, which it compares when it loads the library: see core/kernels/cpu/library.py.
+// Sizes of the structures that Python mirrors, which it compares when it loads the library: see
+// core/kernels/cpu/library.py.
 #include "attention.h"
 #include "model.h"
 
@@ -29,7 +30,8 @@ constexpr Layout LAYOUTS[] = {
 
 }  // namespace
 
-// The name of structure `index`, or null if there is none; its size, and the offset of its last field.
+// The name of structure `index`, or null if there is none; its size, and the offset of its last
+// field.
 ROSE_EXPORT const char* rose_layout(int64_t index, int64_t* size, int64_t* last) {
   if (index >= (int64_t)(sizeof(LAYOUTS) / sizeof(*LAYOUTS))) return nullptr;
   *size = LAYOUTS[index].size;

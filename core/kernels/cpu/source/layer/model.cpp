@@ -1,5 +1,5 @@
-// A language model around its decoder layers: embeddings before them; the last norm, the output layer and the best
-// tokens after them.
+// A language model around its decoder layers: embeddings before them; the last norm, the output
+// layer and the best tokens after them.
 #include "model.h"
 
 #include "best.h"
@@ -11,8 +11,9 @@
 
 #include <algorithm>
 
-ROSE_EXPORT void rose_unpack_rows(int format, const char* weight, const float* scale, const int64_t* ids,
-                                  int64_t count, int64_t K, float* y);  // pack.cpp
+ROSE_EXPORT void rose_unpack_rows(int format, const char* weight, const float* scale,
+                                  const int64_t* ids, int64_t count, int64_t K,
+                                  float* y);  // pack.cpp
 
 namespace {
 
@@ -39,7 +40,8 @@ void embed(const ModelCall& c, int64_t t) {
   const Norm& norm = c.embedding_norm;
   if (norm.weight) norm_row(x, c.hidden, norm.center, (float)norm.eps, norm.weight, norm.bias, x);
   if (c.positions.data)
-    for (int64_t i = 0; i < c.hidden; i++) x[i] += value_at(c.positions, c.places[t] * c.hidden + i);
+    for (int64_t i = 0; i < c.hidden; i++)
+      x[i] += value_at(c.positions, c.places[t] * c.hidden + i);
   for (const Angles *a = c.angles, *end = a + c.num_angles; a < end; a++) {
     int64_t run = c.places[t] / ANGLES, row = c.places[t] % ANGLES * a->rotated;
     std::copy_n(a->cosines[run] + row, a->rotated, a->cos + t * a->rotated);
@@ -47,7 +49,9 @@ void embed(const ModelCall& c, int64_t t) {
   }
 }
 
-Products input_products(const ModelCall& c) { return Products(c.input_projection, c.x, c.num_tokens, c.inputs); }
+Products input_products(const ModelCall& c) {
+  return Products(c.input_projection, c.x, c.num_tokens, c.inputs);
+}
 
 // Inputs of a token's layers, from the products of x.
 void finish_inputs(const ModelCall& c, int64_t t) {
@@ -73,13 +77,14 @@ void cap_logits(team::Member& member, const ModelCall& c) {
   });
 }
 
-// f(job, where its rows are prepared) for each format of the output layer. `best` is where this thread keeps the best
-// columns, or null if the result is logits.
+// f(job, where its rows are prepared) for each format of the output layer. `best` is where this
+// thread keeps the best columns, or null if the result is logits.
 template <class F>
 void parts_of_head(const ModelCall& c, char* prepared, Best* best, F f) {
   int64_t column = 0;
   for (const Matrix* m = &c.head; m; column += m->num_rows, m = m->more) {
-    Job job = job_of(*m, c.normed, c.num_logits, best ? nullptr : c.logits + column, best ? 0 : c.logits_stride);
+    Job job = job_of(*m, c.normed, c.num_logits, best ? nullptr : c.logits + column,
+                     best ? 0 : c.logits_stride);
     job.best = best;
     job.first_column = column;
     f(job, prepared);
@@ -89,18 +94,20 @@ void parts_of_head(const ModelCall& c, char* prepared, Best* best, F f) {
 
 int64_t product_bytes(const ModelCall& c) {
   int64_t bytes = 0;
-  parts_of_head(c, nullptr, nullptr, [&](const Job& job, char*) { bytes += (prepared_bytes(job) + 63) / 64 * 64; });
+  parts_of_head(c, nullptr, nullptr,
+                [&](const Job& job, char*) { bytes += (prepared_bytes(job) + 63) / 64 * 64; });
   return bytes;
 }
 
-// The best tokens of all rows that each thread has found, behind the rows of the products. Those of a thread are in cache
-// lines of their own.
+// The best tokens of all rows that each thread has found, behind the rows of the products. Those of
+// a thread are in cache lines of their own.
 struct Found {
   char* at;
   int64_t bytes;  // of a thread
 
   Found(const ModelCall& c, char* prepared)
-      : at(prepared + product_bytes(c)), bytes((c.num_logits * (int64_t)sizeof(Best) + 63) / 64 * 64) {}
+      : at(prepared + product_bytes(c)),
+        bytes((c.num_logits * (int64_t)sizeof(Best) + 63) / 64 * 64) {}
   Best* of(int thread) const { return (Best*)(at + thread * bytes); }
 };
 
@@ -138,9 +145,10 @@ void after_layers(team::Member& member, const ModelCall& c, char* prepared) {
   member.laps.begin(stage::LAST_NORM);
   member.stage(c.num_logits, [&](int64_t i, int64_t) {
     int64_t row = has_chosen_rows(c) ? i : c.chosen[i];
-    norm_row(c.x + row * c.hidden, c.hidden, c.norm.center, (float)c.norm.eps, c.norm.weight, c.norm.bias,
-             c.normed + i * c.hidden);
-    parts_of_head(c, prepared, nullptr, [&](const Job& job, char* rows) { prepare_row(job, i, rows); });
+    norm_row(c.x + row * c.hidden, c.hidden, c.norm.center, (float)c.norm.eps, c.norm.weight,
+             c.norm.bias, c.normed + i * c.hidden);
+    parts_of_head(c, prepared, nullptr,
+                  [&](const Job& job, char* rows) { prepare_row(job, i, rows); });
     for (int thread = 0; c.best && thread < member.size; thread++) found.of(thread)[i] = Best();
   });
   member.laps.begin(stage::HEAD);

@@ -3,7 +3,17 @@
 #include "vec.h"
 
 // Mirrors core/kernels/cpu/linear.py. A gated one is FIRST_GATE and the activation of its gate.
-enum Epilogue { NONE, GELU_TANH, SILU, GELU, RELU, RELU2, XIELU, FIRST_GATE = 16, CLAMPED_GATE = 32 };
+enum Epilogue {
+  NONE,
+  GELU_TANH,
+  SILU,
+  GELU,
+  RELU,
+  RELU2,
+  XIELU,
+  FIRST_GATE = 16,
+  CLAMPED_GATE = 32
+};
 
 ROSE_INLINE bool is_gated(int epilogue) { return epilogue >= FIRST_GATE; }
 
@@ -25,8 +35,8 @@ ROSE_INLINE vf gelu_tanh(vf x) {
 }
 ROSE_INLINE vf silu(vf x) { return x / (1.0f + exp(-x)); }
 
-// erf(x) with an absolute error below 1.2e-7: polynomials of Norbert Juffa (stackoverflow.com/a/35148199), for small x of
-// erf(x) / x, else of log(1 - erf(x)).
+// erf(x) with an absolute error below 1.2e-7: polynomials of Norbert Juffa
+// (stackoverflow.com/a/35148199), for small x of erf(x) / x, else of log(1 - erf(x)).
 ROSE_INLINE vf erf_v(vf x) {
   vf t = max(x, -x), s = x * x;
   vf far = multiply_add(splat(-1.72853470e-5f), t, splat(3.83197126e-4f));
@@ -47,10 +57,12 @@ ROSE_INLINE vf erf_v(vf x) {
 ROSE_INLINE vf gelu(vf x) { return 0.5f * x * (1.0f + erf_v(0.70710678f * x)); }
 ROSE_INLINE vf relu(vf x) { return x < 0.0f ? vf{} : x; }  // NaN stays
 
-// xIELU (arxiv.org/abs/2411.13010) with a beta of 0.5. `slopes` are those of positive and of negative values.
+// xIELU (arxiv.org/abs/2411.13010) with a beta of 0.5. `slopes` are those of positive and of
+// negative values.
 ROSE_INLINE vf xielu(vf x, const float* slopes) {
-  constexpr float TAYLOR[] = {2.7557319e-7f, 2.7557319e-6f, 2.4801587e-5f, 1.9841270e-4f, 1.3888889e-3f,
-                              8.3333333e-3f, 4.1666667e-2f, 1.6666667e-1f, 5e-1f};
+  constexpr float TAYLOR[] = {2.7557319e-7f, 2.7557319e-6f, 2.4801587e-5f,
+                              1.9841270e-4f, 1.3888889e-3f, 8.3333333e-3f,
+                              4.1666667e-2f, 1.6666667e-1f, 5e-1f};
   vf series = splat(2.5052108e-8f);
   for (float factor : TAYLOR) series = multiply_add(series, x, splat(factor));
   vf bent = x > -1.0f ? series * x * x : exp(x) - 1.0f - x;
@@ -69,13 +81,20 @@ ROSE_INLINE vf clamped_gate(vf a, vf b) {
 // `slopes` are those of XIELU.
 ROSE_INLINE vf activate(int epilogue, vf x, const float* slopes = nullptr) {
   switch (epilogue) {
-    case GELU_TANH: return gelu_tanh(x);
-    case SILU: return silu(x);
-    case GELU: return gelu(x);
-    case RELU: return relu(x);
-    case RELU2: return relu(x) * relu(x);
-    case XIELU: return xielu(x, slopes);
-    default: return x;
+    case GELU_TANH:
+      return gelu_tanh(x);
+    case SILU:
+      return silu(x);
+    case GELU:
+      return gelu(x);
+    case RELU:
+      return relu(x);
+    case RELU2:
+      return relu(x) * relu(x);
+    case XIELU:
+      return xielu(x, slopes);
+    default:
+      return x;
   }
 }
 

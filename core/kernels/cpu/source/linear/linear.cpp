@@ -1,8 +1,8 @@
 // y = x @ w.T + bias, with weights packed once at load. See core/kernels/cpu/linear.py.
 //
-// A tile of the team is a group of panels. All rows of x are multiplied with a group while the L2 cache holds
-// it, and the next group is prefetched meanwhile. The sum of an output runs over k in order for any number of
-// rows, so a row's result does not depend on its batch.
+// A tile of the team is a group of panels. All rows of x are multiplied with a group while the L2
+// cache holds it, and the next group is prefetched meanwhile. The sum of an output runs over k in
+// order for any number of rows, so a row's result does not depend on its batch.
 #include "linear.h"
 
 #include "block_stages.h"
@@ -25,7 +25,9 @@ struct Prepared {
   using Value = typename P::Activation;
   int64_t stride, num_scales, M;
   explicit Prepared(const Job& job)
-      : num_scales(P::SUMMED == ALL ? 0 : (job.K + P::SUMMED - 1) / P::SUMMED * (IS_ROTATED<P> ? 2 : 1)), M(job.M) {
+      : num_scales(
+            P::SUMMED == ALL ? 0 : (job.K + P::SUMMED - 1) / P::SUMMED * (IS_ROTATED<P> ? 2 : 1)),
+        M(job.M) {
     constexpr int64_t LINE = 64 / sizeof(Value);
     // an odd number of cache lines, so that rows are in different cache sets
     stride = ((steps_of<P>(job.K) * P::PARTS + LINE - 1) / LINE | 1) * LINE;
@@ -36,8 +38,10 @@ struct Prepared {
   float* scales(char* at) const { return (float*)(at + values_bytes()); }
 
   Rows<P> rows(const Job& job, const char* at) const {
-    if constexpr (IS_X) return {job.x, job.ldx, nullptr, 0};
-    else return {values((char*)at), stride, scales((char*)at), num_scales};
+    if constexpr (IS_X)
+      return {job.x, job.ldx, nullptr, 0};
+    else
+      return {values((char*)at), stride, scales((char*)at), num_scales};
   }
 };
 
@@ -53,7 +57,8 @@ void with_product(F f) {
 }
 
 template <class P>
-void multiply_groups_of(team::Member& member, const Job& all, const Groups& groups, const char* prepared) {
+void multiply_groups_of(team::Member& member, const Job& all, const Groups& groups,
+                        const char* prepared) {
   Rows<P> rows = Prepared<P>(all).rows(all, prepared);
   with_product<P>([&](auto* kind) {
     using T = std::remove_pointer_t<decltype(kind)>;
@@ -65,7 +70,8 @@ void multiply_groups_of(team::Member& member, const Job& all, const Groups& grou
 
 int64_t prepared_bytes(const Job& job) {
   if (is_in_blocks(job.format)) return prepared_block_bytes(job);
-  return with_layout(job.format, [&](auto layout) { return Prepared<decltype(layout)>(job).bytes(); });
+  return with_layout(job.format,
+                     [&](auto layout) { return Prepared<decltype(layout)>(job).bytes(); });
 }
 
 void prepare_row(const Job& job, int64_t row, char* prepared, int64_t part, int64_t parts) {
@@ -122,11 +128,13 @@ void expect_product(team::Member& member, const Job& job, const char* prepared) 
   });
 }
 
-void grouped_stage(team::Member& member, const Job& all, const Groups& groups, const char* prepared) {
+void grouped_stage(team::Member& member, const Job& all, const Groups& groups,
+                   const char* prepared) {
   if (all.M == 0) return;
   if (is_in_blocks(all.format)) return grouped_block_stage(member, all, groups, prepared);
-  with_layout(all.format,
-              [&](auto layout) { multiply_groups_of<decltype(layout)>(member, all, groups, prepared); });
+  with_layout(all.format, [&](auto layout) {
+    multiply_groups_of<decltype(layout)>(member, all, groups, prepared);
+  });
 }
 
 // Whether x is rounded to bfloat16 before the product.
@@ -136,13 +144,15 @@ ROSE_EXPORT int64_t rose_rounds_activations(int format) {
   });
 }
 
-// The largest integer that x is rounded to before the product, and how many columns of a row have a scale in common.
-// Both are 0 if x is not rounded to integers.
+// The largest integer that x is rounded to before the product, and how many columns of a row have a
+// scale in common. Both are 0 if x is not rounded to integers.
 ROSE_EXPORT int64_t rose_activation_levels(int format) {
   return with_layout(format, [](auto layout) -> int64_t {
     using P = decltype(layout);
-    if constexpr (P::SUMMED == ALL) return 0;
-    else return P::MOST;
+    if constexpr (P::SUMMED == ALL)
+      return 0;
+    else
+      return P::MOST;
   });
 }
 ROSE_EXPORT int64_t rose_activation_columns(int format) {
@@ -151,22 +161,26 @@ ROSE_EXPORT int64_t rose_activation_columns(int format) {
   });
 }
 
-// y = rows of K values as they are before they are rounded, beside weights of this format: rotated, or x itself.
+// y = rows of K values as they are before they are rounded, beside weights of this format: rotated,
+// or x itself.
 ROSE_EXPORT void rose_rotate(int format, const float* x, int64_t count, int64_t K, float* y) {
   with_layout(format, [&](auto layout) {
     for (int64_t i = 0; i < count; i++, x += K, y += K)
-      if constexpr (IS_ROTATED<decltype(layout)>) rotate(x, K, y);
-      else std::copy_n(x, K, y);
+      if constexpr (IS_ROTATED<decltype(layout)>)
+        rotate(x, K, y);
+      else
+        std::copy_n(x, K, y);
   });
 }
 
-// y = epilogue(x @ w.T * scale + bias) + residual. x is [M, K] with row stride ldx. y is [M, N] with row
-// stride ldy, or [M, N / 2] for gated epilogues, whose weight rows alternate in runs of half a panel: W
-// rows of gate, W rows of up. scale (int8 only) and bias are padded to whole panels; bias may be null.
-// residual may be null; it has the layout of y and may be y. Gated epilogues ignore it.
-ROSE_EXPORT void rose_linear(int format, int epilogue, const float* x, int64_t ldx, int64_t M, int64_t K, int64_t N,
-                             const char* weight, const float* scale, const float* bias, float* y, int64_t ldy,
-                             const float* residual) {
+// y = epilogue(x @ w.T * scale + bias) + residual. x is [M, K] with row stride ldx. y is [M, N]
+// with row stride ldy, or [M, N / 2] for gated epilogues, whose weight rows alternate in runs of
+// half a panel: W rows of gate, W rows of up. scale (int8 only) and bias are padded to whole
+// panels; bias may be null. residual may be null; it has the layout of y and may be y. Gated
+// epilogues ignore it.
+ROSE_EXPORT void rose_linear(int format, int epilogue, const float* x, int64_t ldx, int64_t M,
+                             int64_t K, int64_t N, const char* weight, const float* scale,
+                             const float* bias, float* y, int64_t ldy, const float* residual) {
   Job job{format, epilogue, x, ldx, M, K, N, weight, scale, bias, y, ldy, residual};
   static thread_local Scratch scratch;
   int64_t bytes = prepared_bytes(job);
@@ -177,19 +191,21 @@ ROSE_EXPORT void rose_linear(int format, int epilogue, const float* x, int64_t l
   });
 }
 
-// The same for `count` matrices of one shape, each with its own rows of x, which are contiguous and sorted by
-// matrix: those of matrix i end before ends[i]. The matrices are `bytes` apart, and their scale and bias
-// `columns` values. Rows of y that belong to no matrix are not written.
-ROSE_EXPORT void rose_grouped_linear(int format, int epilogue, const float* x, const int64_t* ends, int64_t count,
-                                     int64_t K, int64_t N, const char* weight, int64_t bytes, const float* scale,
-                                     const float* bias, int64_t columns, float* y, int64_t ldy) {
+// The same for `count` matrices of one shape, each with its own rows of x, which are contiguous and
+// sorted by matrix: those of matrix i end before ends[i]. The matrices are `bytes` apart, and their
+// scale and bias `columns` values. Rows of y that belong to no matrix are not written.
+ROSE_EXPORT void rose_grouped_linear(int format, int epilogue, const float* x, const int64_t* ends,
+                                     int64_t count, int64_t K, int64_t N, const char* weight,
+                                     int64_t bytes, const float* scale, const float* bias,
+                                     int64_t columns, float* y, int64_t ldy) {
   Groups groups{count, ends, bytes, columns};
   Job all{format, epilogue, x, K, ends[count - 1], K, N, weight, scale, bias, y, ldy, nullptr};
   static thread_local Scratch scratch;
   int64_t prepared_size = prepared_bytes(all);
   char* prepared = scratch.take<char>(prepared_size);
   team::run(all.M * N * K <= SMALL_PRODUCT, [&](team::Member& member) {
-    if (prepared_size) member.stage(all.M, [&](int64_t r, int64_t) { prepare_row(all, r, prepared); });
+    if (prepared_size)
+      member.stage(all.M, [&](int64_t r, int64_t) { prepare_row(all, r, prepared); });
     grouped_stage(member, all, groups, prepared);
   });
 }

@@ -6,13 +6,18 @@
 
 namespace {
 
-// Let a thread that waits read the weights of its run of tiles, as many as its second-level cache holds beside the rest.
+// Let a thread that waits read the weights of its run of tiles, as many as its second-level cache
+// holds beside the rest.
 template <class T>
 void read_own_weights(team::Member& member, const T& product) {
   static const int64_t MOST = team::most_ahead(sysconf(_SC_LEVEL2_CACHE_SIZE));
-  auto panel = [&](int later) { return std::min(member.first_tile(product.num_groups, later) * product.group, product.num_panels); };
+  auto panel = [&](int later) {
+    return std::min(member.first_tile(product.num_groups, later) * product.group,
+                    product.num_panels);
+  };
   int64_t first = panel(0), bytes = (panel(1) - first) * product.panel_bytes;
-  member.read_while_waiting(product.job.weight + first * product.panel_bytes, std::min(bytes, MOST));
+  member.read_while_waiting(product.job.weight + first * product.panel_bytes,
+                            std::min(bytes, MOST));
 }
 
 // Whether whole vectors of a result can be written past the caches.
@@ -20,12 +25,13 @@ inline bool can_stream(const Job& job) {
   return !job.rounded && (uintptr_t)job.y % 64 == 0 && job.ldy * sizeof(float) % 64 == 0;
 }
 
-// The columns of a panel: what is done with the sums of a row, and where the result goes. Streamed results are written past
-// the caches, and a fence must follow.
+// The columns of a panel: what is done with the sums of a row, and where the result goes. Streamed
+// results are written past the caches, and a fence must follow.
 class PanelEnd {
  public:
   PanelEnd(const Job& job, int64_t panel, bool is_streamed = false)
-      : job(job), panel(panel), column(panel * PANEL), left(job.N - column), is_streamed(is_streamed && left >= PANEL) {
+      : job(job), panel(panel), column(panel * PANEL), left(job.N - column),
+        is_streamed(is_streamed && left >= PANEL) {
     if (job.scale) scale[0] = load(job.scale + column), scale[1] = load(job.scale + column + W);
     if (job.bias) bias[0] = load(job.bias + column), bias[1] = load(job.bias + column + W);
     is_plain = left >= PANEL && job.epilogue == NONE;

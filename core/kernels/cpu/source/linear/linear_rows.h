@@ -1,4 +1,5 @@
-// Rows of x in the form that a layout of packed weights multiplies, and what else the products share.
+// Rows of x in the form that a layout of packed weights multiplies, and what else the products
+// share.
 #pragma once
 #include "packed.h"
 #include "scratch.h"
@@ -22,8 +23,8 @@ struct Rows {
   }
 };
 
-// Weights to prefetch while others are multiplied: some cache lines with every few steps. After those before `end`
-// come those from `then` on.
+// Weights to prefetch while others are multiplied: some cache lines with every few steps. After
+// those before `end` come those from `then` on.
 struct Prefetch {
   const char* at = nullptr;
   int64_t lines = 0;
@@ -34,9 +35,9 @@ struct Prefetch {
   }
 };
 
-// Weights that a tile prefetches: `lines` cache lines with every `gap` steps, as evenly as possible: bursts would keep the
-// loads of this tile from the L2 cache waiting. Not to the L2 cache alone: beside such prefetches, Zen 4 loses a tenth of
-// the rate of products.
+// Weights that a tile prefetches: `lines` cache lines with every `gap` steps, as evenly as
+// possible: bursts would keep the loads of this tile from the L2 cache waiting. Not to the L2 cache
+// alone: beside such prefetches, Zen 4 loses a tenth of the rate of products.
 struct Ahead {
   const char *at = nullptr, *end = nullptr;
   int64_t gap = 1 << 30, lines = 0;
@@ -46,11 +47,12 @@ struct Ahead {
   }
 };
 
-// Convert a row of x to the form that a layout multiplies, and write its scales if the layout has any. The values are
-// padded with zeros to whole steps. Whole vectors are written.
+// Convert a row of x to the form that a layout multiplies, and write its scales if the layout has
+// any. The values are padded with zeros to whole steps. Whole vectors are written.
 ROSE_INLINE void prepare(PackedFloat32, const float*, int64_t, float*, float*) {}
 
-ROSE_INLINE void prepare(PackedBFloat16, const float* x, int64_t K, typename PackedBFloat16::Activation* out, float*) {
+ROSE_INLINE void prepare(PackedBFloat16, const float* x, int64_t K,
+                         typename PackedBFloat16::Activation* out, float*) {
   uint16_t* to = (uint16_t*)out;
   int64_t k = 0;
   for (; k + W <= K; k += W) store_rounded(to + k, load(x + k));
@@ -107,10 +109,12 @@ ROSE_INLINE void prepare(PackedInt8, const float* x, int64_t K, uint32_t* out, f
     for (; k + W <= last; k += W) store_values(P(), (Value*)out, k, nearest(load(x + k) * factor));
     if (k == last) continue;
     vi rest = vi{};
-    for (int i = 0; k + i < last; i++) rest[i] = range.odd == 0 ? (int32_t)std::lrintf(x[k + i] * factor) : 0;
+    for (int i = 0; k + i < last; i++)
+      rest[i] = range.odd == 0 ? (int32_t)std::lrintf(x[k + i] * factor) : 0;
     store_values(P(), (Value*)out, k, rest);
   }
-  for (int64_t k = (K + W - 1) / W * W; k < steps_of<P>(K) * P::K_PER_STEP; k += W) store_values(P(), (Value*)out, k, vi{});
+  for (int64_t k = (K + W - 1) / W * W; k < steps_of<P>(K) * P::K_PER_STEP; k += W)
+    store_values(P(), (Value*)out, k, vi{});
 }
 #endif
 

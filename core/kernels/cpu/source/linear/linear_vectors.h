@@ -5,8 +5,8 @@
 
 namespace {
 
-// Maximum rows of a tile, and maximum vectors of sums of a tile that is several panels wide. The other
-// registers hold weights and x.
+// Maximum rows of a tile, and maximum vectors of sums of a tile that is several panels wide. The
+// other registers hold weights and x.
 #if ROSE_WIDTH == 16
 constexpr int MAX_ROWS = 6, MAX_VECTORS = 24;
 #elif ROSE_WIDTH == 8
@@ -16,13 +16,16 @@ constexpr int MAX_ROWS = 8, MAX_VECTORS = 24;
 #endif
 
 constexpr int64_t GROUP_BYTES = 64 << 10;
-constexpr int64_t X_BYTES = 512 << 10;  // of the rows that a group is multiplied with: they stay in the L2 cache
+constexpr int64_t X_BYTES =
+    512 << 10;  // of the rows that a group is multiplied with: they stay in the L2 cache
 
-// The maximum for a layout. Tiles of twice the rows and one panel read half of the weights from the L2 cache, and groups are
-// half as large. Their rows of x must be in different cache sets, as only converted ones are sure to be (see Prepared).
+// The maximum for a layout. Tiles of twice the rows and one panel read half of the weights from the
+// L2 cache, and groups are half as large. Their rows of x must be in different cache sets, as only
+// converted ones are sure to be (see Prepared).
 template <class P>
 constexpr int max_rows() {
-  return W == 16 && P::K_PER_STEP == 2 && P::STEPS == 1 && P::SUMMED == ALL ? 2 * MAX_ROWS : MAX_ROWS;
+  return W == 16 && P::K_PER_STEP == 2 && P::STEPS == 1 && P::SUMMED == ALL ? 2 * MAX_ROWS
+                                                                            : MAX_ROWS;
 }
 
 // Whether so few rows are all there are: then no other tile reads the same weights. See Tiles.
@@ -38,8 +41,8 @@ constexpr int panels_for(int rows) {
 
 // sums[r][c] = x[r] . w[c] for the columns c of PANELS panels.
 template <class P, int ROWS, int PANELS>
-ROSE_INLINE void tile(const Rows<P>& rows, int64_t steps, const char* w, int64_t panel_bytes, Ahead ahead,
-                      vf sums[ROWS][2 * PANELS]) {
+ROSE_INLINE void tile(const Rows<P>& rows, int64_t steps, const char* w, int64_t panel_bytes,
+                      Ahead ahead, vf sums[ROWS][2 * PANELS]) {
   constexpr int64_t TOGETHER = P::SUMMED / P::K_PER_STEP;
   constexpr bool is_scaled = P::SUMMED != ALL;
   const typename P::Activation* x = rows.x;
@@ -104,8 +107,8 @@ struct Product {
   struct Session {};  // what a thread sets up before it computes groups
   Job job;
   Rows<P> all_rows;
-  // Up to so many rows the hardware prefetcher is better: while reading weights takes longer than multiplying them. It is
-  // always better with int8, which has half of the bytes.
+  // Up to so many rows the hardware prefetcher is better: while reading weights takes longer than
+  // multiplying them. It is always better with int8, which has half of the bytes.
   static constexpr int64_t FEW_ROWS = P::SUMMED == ALL ? 24 : INT64_MAX;
   int64_t steps, panel_bytes, num_panels, group, groups_of_block, block, num_groups;
   Tiles tiles;
@@ -124,20 +127,22 @@ struct Product {
     num_groups = (tiles.count + block - 1) / block * groups_of_block;
   }
 
-  // A task: tiles from `tile` to before `end`, panels from `first` to before `last`, and the first panel of the task that
-  // follows it, or -1.
+  // A task: tiles from `tile` to before `end`, panels from `first` to before `last`, and the first
+  // panel of the task that follows it, or -1.
   struct Task {
     int64_t tile, end, first, last, next;
   };
 
-  // The part of the next task's panels that tile i prefetches while it is multiplied with as many from `panel` on.
+  // The part of the next task's panels that tile i prefetches while it is multiplied with as many
+  // from `panel` on.
   Ahead ahead(const Task& task, int64_t i, int64_t panel, int64_t panels) const {
     int64_t from = task.next + panel - task.first, parts = task.end - task.tile;
     if (job.M <= FEW_ROWS || task.next < 0 || from >= num_panels) return {};
     int64_t bytes = panels * panel_bytes, lines = (bytes / 64 + parts - 1) / parts;
     int64_t gap = std::max<int64_t>(steps / lines, 1), part = i - task.tile;
     const char* w = job.weight + from * panel_bytes;
-    return {w + bytes * part / parts, w + bytes * (part + 1) / parts, gap, (lines * gap + steps - 1) / steps};
+    return {w + bytes * part / parts, w + bytes * (part + 1) / parts, gap,
+            (lines * gap + steps - 1) / steps};
   }
 
   template <int ROWS, int PANELS>

@@ -17,9 +17,12 @@ struct Half {
 
 template <class F>
 void with_source(int source, F f) {
-  if (source == FROM_BFLOAT16) f((const uint16_t*)nullptr);
-  else if (source == FROM_FLOAT16) f((const Half*)nullptr);
-  else f((const float*)nullptr);
+  if (source == FROM_BFLOAT16)
+    f((const uint16_t*)nullptr);
+  else if (source == FROM_FLOAT16)
+    f((const Half*)nullptr);
+  else
+    f((const float*)nullptr);
 }
 
 ROSE_INLINE float value(float x) { return x; }
@@ -65,9 +68,11 @@ ROSE_INLINE void transpose(vf (&v)[W]) {
 #endif
 }
 
-constexpr int64_t TILE = 16;  // values of k that are turned at a time; a whole number of steps and vectors
+constexpr int64_t TILE =
+    16;  // values of k that are turned at a time; a whole number of steps and vectors
 
-// turned[k][c] = rows[c][start + k] for `count` values of k; zero beyond them and beyond the columns.
+// turned[k][c] = rows[c][start + k] for `count` values of k; zero beyond them and beyond the
+// columns.
 template <class T>
 void turn(const T* const* rows, int columns, int64_t start, int64_t count, float (*turned)[PANEL]) {
   if (count == TILE && columns == PANEL) {
@@ -85,11 +90,12 @@ void turn(const T* const* rows, int columns, int64_t start, int64_t count, float
     for (int64_t k = 0; k < count; k++) turned[k][c] = value(rows[c][start + k]);
 }
 
-// Write values of k from `first` to before `end` to a panel whose columns are rows of weights. `rows` have `count` of them, the
-// others are padding. A tile is turned in the cache, so that the panel is written once and in order. With scales, values are
-// divided by that of their column.
+// Write values of k from `first` to before `end` to a panel whose columns are rows of weights.
+// `rows` have `count` of them, the others are padding. A tile is turned in the cache, so that the
+// panel is written once and in order. With scales, values are divided by that of their column.
 template <class P, class T>
-void pack_columns(const T* const* rows, int64_t first, int64_t count, int64_t end, int columns, const float* scale, char* panel) {
+void pack_columns(const T* const* rows, int64_t first, int64_t count, int64_t end, int columns,
+                  const float* scale, char* panel) {
   alignas(64) float turned[TILE][PANEL];
   float divisor[PANEL];
   for (int c = 0; c < PANEL; c++) divisor[c] = scale && c < columns && scale[c] > 0 ? scale[c] : 1;
@@ -97,14 +103,16 @@ void pack_columns(const T* const* rows, int64_t first, int64_t count, int64_t en
     turn(rows, columns, start, std::max<int64_t>(0, std::min(TILE, count - start)), turned);
     if (scale)
       for (int64_t k = 0; k < TILE; k++)
-        for (int c = 0; c < PANEL; c += W) store(turned[k] + c, load(turned[k] + c) / load(divisor + c));
+        for (int c = 0; c < PANEL; c += W)
+          store(turned[k] + c, load(turned[k] + c) / load(divisor + c));
     for (int64_t k = 0; k < TILE && first + start + k < end; k += P::K_PER_STEP)
       P::put(panel + P::at(first + start + k, 0), turned + k);
   }
 }
 
-// f(rows, first, count) for each block of columns, with rows of `count` values of k from `first` on as a layout packs them
-// that rotates them. They are made anew each time, so that a panel takes no memory beside the cache.
+// f(rows, first, count) for each block of columns, with rows of `count` values of k from `first` on
+// as a layout packs them that rotates them. They are made anew each time, so that a panel takes no
+// memory beside the cache.
 template <class T, class F>
 void rotated_blocks(const T* const* rows, int columns, int64_t K, F f) {
   alignas(64) float block[PANEL][ROTATED];
@@ -130,7 +138,8 @@ void pack_panel(const T* const* rows, int64_t K, int columns, float* scale, char
       for (int c = 0; c < columns; c++) scale[c] = std::max(scale[c], scale_of(block[c], count));
     });
     rotated_blocks(rows, columns, K, [&](auto block, int64_t first, int64_t count) {
-      pack_columns<P>(block, first, count, first + count < K ? first + count : padded, columns, scale, panel);
+      pack_columns<P>(block, first, count, first + count < K ? first + count : padded, columns,
+                      scale, panel);
     });
   } else {
     for (int c = 0; scale && c < columns; c++) scale[c] = scale_of(rows[c], K);
@@ -147,10 +156,11 @@ ROSE_EXPORT int64_t rose_panel_bytes(int format, int64_t K) {
   return with_layout(format, [&](auto layout) { return panel_bytes_of<decltype(layout)>(K); });
 }
 
-// Pack N rows of K values, which may be anywhere. out has room for whole panels. scale is written for int8 only;
-// it has a value for each row. The thread that computes with a panel writes it first, so that its memory is near.
-ROSE_EXPORT void rose_pack_rows(int format, int source, const void* const* rows, int64_t N, int64_t K, char* out,
-                                float* scale) {
+// Pack N rows of K values, which may be anywhere. out has room for whole panels. scale is written
+// for int8 only; it has a value for each row. The thread that computes with a panel writes it
+// first, so that its memory is near.
+ROSE_EXPORT void rose_pack_rows(int format, int source, const void* const* rows, int64_t N,
+                                int64_t K, char* out, float* scale) {
   with_source(source, [&](auto type) {
     with_layout(format, [&](auto layout) {
       using P = decltype(layout);
@@ -159,15 +169,16 @@ ROSE_EXPORT void rose_pack_rows(int format, int source, const void* const* rows,
       for (int64_t p = 0; p < (N + PANEL - 1) / PANEL; p++) {
         int64_t first = p * PANEL;
         int columns = (int)std::min<int64_t>(PANEL, N - first);
-        pack_panel<P>(from + first, K, columns, format == INT8 ? scale + first : nullptr, out + p * panel_bytes_of<P>(K));
+        pack_panel<P>(from + first, K, columns, format == INT8 ? scale + first : nullptr,
+                      out + p * panel_bytes_of<P>(K));
       }
     });
   });
 }
 
 // y[i] = row ids[i] of w in float32, for an embedding that shares its weight with the output layer.
-ROSE_EXPORT void rose_unpack_rows(int format, const char* weight, const float* scale, const int64_t* ids,
-                                  int64_t count, int64_t K, float* y) {
+ROSE_EXPORT void rose_unpack_rows(int format, const char* weight, const float* scale,
+                                  const int64_t* ids, int64_t count, int64_t K, float* y) {
   if (is_in_blocks(format)) return rose_unpack_blocks(format, weight, ids, count, K, y);
   with_layout(format, [&](auto layout) {
     using P = decltype(layout);
@@ -175,7 +186,8 @@ ROSE_EXPORT void rose_unpack_rows(int format, const char* weight, const float* s
     for (int64_t i = 0; i < count; i++) {
       const char* panel = weight + ids[i] / PANEL * panel_bytes_of<P>(K);
       float factor = scale ? scale[ids[i]] : 1;
-      for (int64_t k = 0; k < K; k++) y[i * K + k] = P::get(panel + P::at(k, ids[i] % PANEL)) * factor;
+      for (int64_t k = 0; k < K; k++)
+        y[i * K + k] = P::get(panel + P::at(k, ids[i] % PANEL)) * factor;
       if constexpr (IS_ROTATED<P>) rotate<true>(y + i * K, K, y + i * K);
     }
   });

@@ -1,8 +1,8 @@
 // Layouts of packed weights.
 //
-// A panel has 2 * W columns, which are rows of the weight. A step is one value of k for all of them, or two
-// if the CPU multiplies pairs. In gated products the first W columns are gate and the others up. The last
-// panel is padded with zeros, and the steps of a panel to a multiple of STEPS.
+// A panel has 2 * W columns, which are rows of the weight. A step is one value of k for all of
+// them, or two if the CPU multiplies pairs. In gated products the first W columns are gate and the
+// others up. The last panel is padded with zeros, and the steps of a panel to a multiple of STEPS.
 #pragma once
 #include "half.h"
 #include "quantise_rows.h"
@@ -15,10 +15,10 @@ inline bool is_in_blocks(int format) { return format >= 100; }
 
 constexpr int PANEL = 2 * W;
 
-// In a step, `Activation` is read from a row of x, `Vector` from W columns, and the product is added to `Sum`.
-// `at` is the byte offset of value k of column c in a panel. `put` writes a step of K_PER_STEP rows of v. A row of x
-// has PARTS activations for each step. After every SUMMED values of k the sum is converted to float32 and multiplied by
-// the scale of that run of x.
+// In a step, `Activation` is read from a row of x, `Vector` from W columns, and the product is
+// added to `Sum`. `at` is the byte offset of value k of column c in a panel. `put` writes a step of
+// K_PER_STEP rows of v. A row of x has PARTS activations for each step. After every SUMMED values
+// of k the sum is converted to float32 and multiplied by the scale of that run of x.
 constexpr int64_t ALL = INT64_MAX;
 
 struct PackedFloat32 {
@@ -79,7 +79,8 @@ struct PackedBFloat16 {
   static constexpr int64_t K_PER_STEP = 2, PARTS = 1, SUMMED = ALL, BYTES = 2 * W * 4;
   static int64_t at(int64_t k, int c) { return k / 2 * BYTES + c * 4 + k % 2 * 2; }
   static void put(char* p, const float (*v)[PANEL]) {
-    for (int c = 0; c < PANEL; c += W) *(vu_u*)(p + c * 4) = narrow(load(v[0] + c)) | narrow(load(v[1] + c)) << 16;
+    for (int c = 0; c < PANEL; c += W)
+      *(vu_u*)(p + c * 4) = narrow(load(v[0] + c)) | narrow(load(v[1] + c)) << 16;
   }
   static float get(const char* p) { return widen(*(const uint16_t*)p); }
   ROSE_INLINE void read(const char* p, vu& a, vu& b) {
@@ -113,12 +114,13 @@ struct PackedBFloat16 {
 };
 #endif
 
-// Each column has a scale, which is applied to the product. x is rounded to integers with a scale for every run of
-// SUMMED values. They have 16 bits, which is more exact than bfloat16, or 8 where vectors multiply bytes.
+// Each column has a scale, which is applied to the product. x is rounded to integers with a scale
+// for every run of SUMMED values. They have 16 bits, which is more exact than bfloat16, or 8 where
+// vectors multiply bytes.
 #if defined(ROSE_AMX)
-// Tiles multiply bytes, so x is 256 * high + low, two signed bytes. A row of x has 64 high ones, then the 64 low ones
-// of the same values. Vectors multiply only if tiles are not permitted. The sums of a run are exact in float32: they
-// are below 2^7 * 2^7 * 2^10.
+// Tiles multiply bytes, so x is 256 * high + low, two signed bytes. A row of x has 64 high ones,
+// then the 64 low ones of the same values. Vectors multiply only if tiles are not permitted. The
+// sums of a run are exact in float32: they are below 2^7 * 2^7 * 2^10.
 struct PackedInt8 {
   using Activation = uint32_t;  // four int8
   struct Pair {
@@ -144,11 +146,12 @@ struct PackedInt8 {
     return {x[0], x[STEPS]};
   }
   ROSE_INLINE void read(const char* p, vi& a, vi& b) {
-    a = (vi)*(const vu_u*)p;
-    b = (vi)*((const vu_u*)p + 1);
+    a = (vi) * (const vu_u*)p;
+    b = (vi) * ((const vu_u*)p + 1);
   }
   ROSE_INLINE Sum add(Sum acc, Pair x, vi w) {
-    return {dot_bytes(acc.high, vi{} + (int32_t)x.high, w), dot_bytes(acc.low, vi{} + (int32_t)x.low, w)};
+    return {dot_bytes(acc.high, vi{} + (int32_t)x.high, w),
+            dot_bytes(acc.low, vi{} + (int32_t)x.low, w)};
   }
   ROSE_INLINE vf value(vi high, vi low) {
     return __builtin_convertvector(high, vf) * 256 + __builtin_convertvector(low, vf);
@@ -156,14 +159,16 @@ struct PackedInt8 {
   ROSE_INLINE vf value(Sum sum) { return value(sum.high, sum.low); }
 };
 #elif defined(ROSE_BYTES)
-// Vectors multiply unsigned bytes by signed ones, so weights are stored with 128 added, and the sums of a run of x start at
-// -128 times the sum of its bytes. Rows of both are rotated before they are rounded.
+// Vectors multiply unsigned bytes by signed ones, so weights are stored with 128 added, and the
+// sums of a run of x start at -128 times the sum of its bytes. Rows of both are rotated before they
+// are rounded.
 struct PackedInt8 {
   using Activation = uint32_t;  // four int8
   using Vector = vu;
   using Sum = vi;
   static constexpr int MOST = 127;
-  static constexpr int64_t K_PER_STEP = 4, STEPS = 1, PARTS = 1, SUMMED = ROTATED, BYTES = 2 * W * 4;
+  static constexpr int64_t K_PER_STEP = 4, STEPS = 1, PARTS = 1, SUMMED = ROTATED,
+                           BYTES = 2 * W * 4;
   static int64_t at(int64_t k, int c) { return k / 4 * BYTES + c * 4 + k % 4; }
   static void put(char* p, const float (*v)[PANEL]) {
     for (int c = 0; c < PANEL; c += W) {
@@ -225,9 +230,13 @@ ROSE_INLINE int64_t panel_bytes_of(int64_t K) {
 template <class F>
 auto with_layout(int format, F f) {
   switch (format) {
-    case FLOAT32: return f(PackedFloat32());
-    case FLOAT16: return f(PackedFloat16());
-    case BFLOAT16: return f(PackedBFloat16());
-    default: return f(PackedInt8());
+    case FLOAT32:
+      return f(PackedFloat32());
+    case FLOAT16:
+      return f(PackedFloat16());
+    case BFLOAT16:
+      return f(PackedBFloat16());
+    default:
+      return f(PackedInt8());
   }
 }

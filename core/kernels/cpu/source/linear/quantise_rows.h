@@ -8,7 +8,8 @@ namespace {
 
 typedef int8_t vb_w_u __attribute__((vector_size(W), aligned(1), may_alias));
 
-// The largest magnitude of x[first] to x[last - 1], and NaN or zero: whether one of them is not finite.
+// The largest magnitude of x[first] to x[last - 1], and NaN or zero: whether one of them is not
+// finite.
 struct Range {
   float highest, odd;
   Range(float highest, float odd) : highest(highest), odd(odd) {}
@@ -32,14 +33,16 @@ struct Range {
   float scale() const {
     return highest / MOST + odd;
   }
-  // What x is multiplied by. Values that are too small are rounded to zero: their factor could overflow.
+  // What x is multiplied by. Values that are too small are rounded to zero: their factor could
+  // overflow.
   template <int MOST>
   float factor() const {
     return highest > 1e-30f ? MOST / highest : 0;
   }
 };
 
-// The nearest integers, ties to even, of values below 2^22: 1.5 * 2^23 leaves no bits for fractions.
+// The nearest integers, ties to even, of values below 2^22: 1.5 * 2^23 leaves no bits for
+// fractions.
 ROSE_INLINE vi nearest(vf v) { return (vi)(v + 12582912.0f) - 0x4b400000; }
 
 }  // namespace

@@ -1,9 +1,12 @@
-// Rotation of rows before they are rounded to 8 bits: random signs, then a Hadamard matrix for each block of columns.
+// Rotation of rows before they are rounded to 8 bits: random signs, then a Hadamard matrix for each
+// block of columns.
 //
-// It is orthogonal, so a product of rotated rows is the product of the rows. It spreads a large value over its block, so that
-// the others are not rounded by that value's step. Ashkboos et al., QuaRot, 2024.
+// It is orthogonal, so a product of rotated rows is the product of the rows. It spreads a large
+// value over its block, so that the others are not rounded by that value's step. Ashkboos et al.,
+// QuaRot, 2024.
 //
-// A block has ROTATED columns. The columns behind the last one are blocks of 128, 64, 32 and 16, and fewer than 16 stay.
+// A block has ROTATED columns. The columns behind the last one are blocks of 128, 64, 32 and 16,
+// and fewer than 16 stay.
 #pragma once
 #include "vec.h"
 

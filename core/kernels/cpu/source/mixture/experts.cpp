@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-void sort_by_expert(const int64_t* chosen, int64_t tokens, int64_t per_token, int64_t num_experts, int64_t* ends,
-                    int64_t* sources, int64_t* places) {
+void sort_by_expert(const int64_t* chosen, int64_t tokens, int64_t per_token, int64_t num_experts,
+                    int64_t* ends, int64_t* sources, int64_t* places) {
   auto is_expert = [&](int64_t e) { return e >= 0 && e < num_experts; };
   std::fill(ends, ends + num_experts, 0);
   for (int64_t c = 0; c < tokens * per_token; c++)
@@ -22,8 +22,8 @@ void sort_by_expert(const int64_t* chosen, int64_t tokens, int64_t per_token, in
   std::fill(sources + start, sources + tokens * per_token, 0);
 }
 
-void add_experts(const float* rows, const int64_t* places, const float* weights, int64_t per_token, int64_t n,
-                 const float* base, float* y) {
+void add_experts(const float* rows, const int64_t* places, const float* weights, int64_t per_token,
+                 int64_t n, const float* base, float* y) {
   auto row = [&](int64_t k) { return places[k] < 0 ? nullptr : rows + places[k] * n; };
   int64_t i = 0;
   for (; i + W <= n; i += W) {

@@ -1,8 +1,9 @@
 // The feed-forward block of a mixture. See core/kernels/cpu/structures.py.
 //
-// A router gives a token some experts and their weights. Rows of tokens are sorted by expert, each expert multiplies
-// its own, and a token adds up its experts in the order of their probabilities. All of it is computed for one token
-// like for many, so a token's result does not depend on its batch.
+// A router gives a token some experts and their weights. Rows of tokens are sorted by expert, each
+// expert multiplies its own, and a token adds up its experts in the order of their probabilities.
+// All of it is computed for one token like for many, so a token's result does not depend on its
+// batch.
 #include "mixture.h"
 
 #include "experts.h"
@@ -27,7 +28,8 @@ class Buffers {
   char* prepared;
   int64_t bytes = 0;
 
-  Buffers(const Mixture& m, int64_t num_tokens, char* memory) : num_rows(num_tokens * m.per_token), memory_(memory) {
+  Buffers(const Mixture& m, int64_t num_tokens, char* memory)
+      : num_rows(num_tokens * m.per_token), memory_(memory) {
     const Matrix &up = m.up.first, &down = m.down.first;
     logits = take<float>(num_tokens * m.router.num_rows);
     weights = take<float>(num_rows);
@@ -37,13 +39,15 @@ class Buffers {
     inner = take<float>(num_rows * down.num_columns);
     rows = take<float>(num_rows * down.num_rows);
     int64_t most = std::max(bytes_for(up, num_rows), bytes_for(down, num_rows));
-    gathered = take<float>(bytes_for(up, num_rows) && !m.weighs_input ? 0 : num_rows * up.num_columns);
+    gathered =
+        take<float>(bytes_for(up, num_rows) && !m.weighs_input ? 0 : num_rows * up.num_columns);
     input_weights = take<float>(m.weighs_input ? num_rows : 0);
     if (m.shared_up.data) {
       shared_inner = take<float>(num_tokens * m.shared_down.num_columns);
       shared = take<float>(num_tokens * m.shared_down.num_rows);
       shared_weights = take<float>(num_tokens);
-      most = std::max({most, bytes_for(m.shared_up, num_tokens), bytes_for(m.shared_down, num_tokens)});
+      most = std::max(
+          {most, bytes_for(m.shared_up, num_tokens), bytes_for(m.shared_down, num_tokens)});
     }
     prepared = take<char>(most);
   }
@@ -66,8 +70,10 @@ class Buffers {
 // A mixture in a step, as one thread of the team computes it.
 class Stages {
  public:
-  Stages(team::Member& member, const Mixture& mixture, const float* x, int64_t num_tokens, int64_t* ends, char* memory)
-      : member_(member), m_(mixture), x_(x), num_tokens_(num_tokens), ends_(ends), b_(mixture, num_tokens, memory) {}
+  Stages(team::Member& member, const Mixture& mixture, const float* x, int64_t num_tokens,
+         int64_t* ends, char* memory)
+      : member_(member), m_(mixture), x_(x), num_tokens_(num_tokens), ends_(ends),
+        b_(mixture, num_tokens, memory) {}
 
   // Choose experts, and sort rows by them. For few tokens one thread does both.
   void route() {
@@ -77,7 +83,8 @@ class Stages {
     if (!is_one_stage) tokens([&](int64_t t) { choose(t); });
     member_.stage(1, [&](int64_t, int64_t) {
       for (int64_t t = 0; is_one_stage && t < num_tokens_; t++) choose(t);
-      sort_by_expert(b_.chosen, num_tokens_, m_.per_token, m_.router.num_rows, ends_, b_.sources, b_.places);
+      sort_by_expert(b_.chosen, num_tokens_, m_.per_token, m_.router.num_rows, ends_, b_.sources,
+                     b_.places);
       for (int64_t c = 0; m_.weighs_input && c < b_.num_rows; c++)
         b_.input_weights[b_.places[c]] = std::exchange(b_.weights[c], 1.0f);
     });
@@ -131,7 +138,8 @@ class Stages {
         add_experts(b_.shared + t * n, &first, &weight, 1, n, base, y + t * n);
         base = y + t * n;
       }
-      add_experts(b_.rows, b_.places + t * m_.per_token, b_.weights + t * m_.per_token, m_.per_token, n, base, y + t * n);
+      add_experts(b_.rows, b_.places + t * m_.per_token, b_.weights + t * m_.per_token,
+                  m_.per_token, n, base, y + t * n);
     });
   }
 
@@ -158,7 +166,8 @@ class Stages {
   }
 
   void prepare(const Job& job) {
-    if (prepared_bytes(job)) member_.stage(job.M, [&](int64_t r, int64_t) { prepare_row(job, r, b_.prepared); });
+    if (prepared_bytes(job))
+      member_.stage(job.M, [&](int64_t r, int64_t) { prepare_row(job, r, b_.prepared); });
   }
 
   void multiply(const Matrix& matrix, const float* x, float* y) {
@@ -170,16 +179,20 @@ class Stages {
 
 }  // namespace
 
-int64_t mixture_bytes(const Mixture& mixture, int64_t num_tokens) { return Buffers(mixture, num_tokens, nullptr).bytes; }
+int64_t mixture_bytes(const Mixture& mixture, int64_t num_tokens) {
+  return Buffers(mixture, num_tokens, nullptr).bytes;
+}
 
 int64_t mixture_multiplications(const Mixture& m) {
   auto size = [](const Matrix& matrix) { return matrix.num_rows * matrix.num_columns; };
-  return size(m.router) + m.per_token * (size(m.up.first) + size(m.down.first)) + size(m.shared_up) + size(m.shared_down);
+  return size(m.router) + m.per_token * (size(m.up.first) + size(m.down.first)) +
+         size(m.shared_up) + size(m.shared_down);
 }
 
 void count_mixture(StageTimes times, const Mixture& m, int64_t num_tokens) {
   auto count = [&](stage::Kind kind, const Matrix& matrix, int64_t num_rows) {
-    times.count(kind, matrix.num_rows * matrix.num_columns * num_rows, 0);  // nobody knows which experts are read
+    times.count(kind, matrix.num_rows * matrix.num_columns * num_rows,
+                0);  // nobody knows which experts are read
   };
   count(stage::ROUTE, m.router, num_tokens);
   count(stage::UP, m.up.first, num_tokens * m.per_token);
@@ -188,8 +201,9 @@ void count_mixture(StageTimes times, const Mixture& m, int64_t num_tokens) {
   count(stage::SHARED, m.shared_down, num_tokens);
 }
 
-void mixture_stages(team::Member& member, const Mixture& mixture, const float* x, int64_t num_tokens,
-                    const float* residual, float* y, int64_t* ends, char* memory) {
+void mixture_stages(team::Member& member, const Mixture& mixture, const float* x,
+                    int64_t num_tokens, const float* residual, float* y, int64_t* ends,
+                    char* memory) {
   Stages stages(member, mixture, x, num_tokens, ends, memory);
   stages.route();
   stages.multiply_experts();

@@ -23,7 +23,8 @@ float exponentials(float* x, int64_t n, float highest) {
   return sum_of_all;
 }
 
-// The `count` largest of n values in falling order, the first of equal ones first. If one is not a number, they are any.
+// The `count` largest of n values in falling order, the first of equal ones first. If one is not a
+// number, they are any.
 void choose_largest(const float* values, int64_t n, int64_t count, int64_t* chosen) {
   int64_t found = 0;
   for (int64_t e = 0; e < n; e++) {
@@ -35,7 +36,8 @@ void choose_largest(const float* values, int64_t n, int64_t count, int64_t* chos
   }
 }
 
-// Experts outside of the chosen groups get a choice of minus infinity. A group is as good as the sum of its two best experts.
+// Experts outside of the chosen groups get a choice of minus infinity. A group is as good as the
+// sum of its two best experts.
 void keep_groups(const Mixture& m, float* choice) {
   static thread_local std::vector<float> sums;
   static thread_local std::vector<int64_t> chosen;
@@ -74,7 +76,8 @@ void choose_experts(const Mixture& m, float* logits, int64_t* chosen, float* wei
   if (m.is_sigmoid) {
     for (int64_t e = 0; e < n; e++) logits[e] = 1 / (1 + std::exp(-logits[e]));
   } else {
-    total = exponentials(logits, n, by_logits ? logits[chosen[0]] : *std::max_element(logits, logits + n));
+    total = exponentials(logits, n,
+                         by_logits ? logits[chosen[0]] : *std::max_element(logits, logits + n));
   }
   if (!by_logits) {
     for (int64_t e = 0; e < n; e++) logits[e] /= total;

@@ -7,7 +7,8 @@
 // In place of a token; see core/sampling/greedy.py.
 constexpr int64_t FAILED = -1, MASKED = -3;
 
-// The largest of some values, and the number of the first one that is so large. Both are undefined with a NaN.
+// The largest of some values, and the number of the first one that is so large. Both are undefined
+// with a NaN.
 struct Best {
   float value = -std::numeric_limits<float>::infinity();
   bool has_nan = false;
@@ -46,7 +47,8 @@ inline Best better(const Best& a, const Best& b) {
   return best;
 }
 
-// Update `best` with n more values, whose columns begin with `start`. The usual case is that none of them is larger.
+// Update `best` with n more values, whose columns begin with `start`. The usual case is that none
+// of them is larger.
 inline void improve(Best& best, const float* x, int64_t n, int64_t start) {
   vi is_below = ~vi{};
   for (int64_t i = 0; i < n; i += W) is_below &= load_until(x + i, n - i) < best.value;

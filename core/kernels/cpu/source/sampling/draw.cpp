@@ -1,11 +1,14 @@
-// One token per row of logits: the best, or one drawn from what min_p, top_k and top_p leave over. No row is sorted.
+// One token per row of logits: the best, or one drawn from what min_p, top_k and top_p leave over.
+// No row is sorted.
 //
-// Without filters a draw inverts the distribution function in the order of ids: sums of blocks first, then one block.
-// With filters the order is that of rank: higher logit first, lower id first among equals. Masses at a few depths below
-// the best token tell how far down top_p reaches. A histogram of the tokens above has the mass of each bin. So a rank
-// or a mass is found in one bin, and only its tokens are put in order.
+// Without filters a draw inverts the distribution function in the order of ids: sums of blocks
+// first, then one block. With filters the order is that of rank: higher logit first, lower id first
+// among equals. Masses at a few depths below the best token tell how far down top_p reaches. A
+// histogram of the tokens above has the mass of each bin. So a rank or a mass is found in one bin,
+// and only its tokens are put in order.
 //
-// A row's token depends only on its logits, filters and bits: one thread computes it, and sums have one order.
+// A row's token depends only on its logits, filters and bits: one thread computes it, and sums have
+// one order.
 #include "largest.h"
 #include "scratch.h"
 
@@ -15,12 +18,13 @@
 
 namespace {
 
-constexpr float DEEPEST = 87;                // tokens with less than exp(-87) of the best one's weight are not drawn
+constexpr float DEEPEST =
+    87;  // tokens with less than exp(-87) of the best one's weight are not drawn
 constexpr int BINS = 2048;
 constexpr int LEFT_OUT = BINS;  // the bin of tokens that are not ranked
-constexpr int COPIES = 4;       // of the histogram, so that an addition need not wait for the one before
-constexpr int64_t FEW = 32;     // tokens that are sorted
-constexpr int64_t CHUNK = 32;   // blocks whose masses are summed in float32
+constexpr int COPIES = 4;  // of the histogram, so that an addition need not wait for the one before
+constexpr int64_t FEW = 32;    // tokens that are sorted
+constexpr int64_t CHUNK = 32;  // blocks whose masses are summed in float32
 constexpr int DEPTHS = 6;
 constexpr float DEPTH[DEPTHS] = {2, 4, 6, 8, 11, 15};  // in units of the temperature
 
@@ -35,7 +39,8 @@ struct Weights {
   // The parts of 1 / temperature: rounding it would move all weights to one side.
   float inverse, rest;
   Weights(float best, float lowest, double temperature)
-      : best(best), lowest(lowest), inverse(1 / temperature), rest(1 / temperature - (double)inverse) {}
+      : best(best), lowest(lowest), inverse(1 / temperature),
+        rest(1 / temperature - (double)inverse) {}
   ROSE_INLINE_MEMBER vf operator()(vf x) const {
     vf distance = max(x - best, splat(lowest - best));
     return x >= lowest ? exp(distance * inverse + distance * rest) : vf{};
@@ -45,13 +50,16 @@ struct Weights {
 struct Token {
   float x, weight;
   int64_t id;
-  bool operator<(const Token& other) const { return x > other.x || (x == other.x && id < other.id); }
+  bool operator<(const Token& other) const {
+    return x > other.x || (x == other.x && id < other.id);
+  }
 };
 
 // Memory of a thread.
 struct Memory {
   Scratch maxima, sorted, sums, weights, bins;
-  double copies[COPIES][BINS + 1];  // float32 sums of many equal masses would all round the same way
+  double copies[COPIES]
+               [BINS + 1];  // float32 sums of many equal masses would all round the same way
   double mass[BINS];
   int64_t count[BINS + 1];
   std::vector<int64_t> blocks;
@@ -64,7 +72,8 @@ __attribute__((noinline)) Memory& memory_of_thread() {
   return memory;
 }
 
-int64_t draw_unfiltered(const float* x, int64_t n, const Weights& weights, double u, Memory& memory) {
+int64_t draw_unfiltered(const float* x, int64_t n, const Weights& weights, double u,
+                        Memory& memory) {
   double* sums = memory.sums.take<double>(num_blocks(n));
   alignas(64) float block[BLOCK];
   auto weigh = [&](int64_t b) {  // writes the weights of a block, returns their sum
@@ -92,11 +101,13 @@ int64_t draw_unfiltered(const float* x, int64_t n, const Weights& weights, doubl
 }
 
 struct Masses {
-  double total, above[DEPTHS];  // above[d]: of the tokens at most DEPTH[d] temperatures below the best one
+  double total,
+      above[DEPTHS];  // above[d]: of the tokens at most DEPTH[d] temperatures below the best one
 };
 
 // Write the weights of the blocks that have a token to draw, and sum them.
-Masses weigh(const float* x, int64_t n, const Weights& weight, float temperature, const float* maxima, float* weights) {
+Masses weigh(const float* x, int64_t n, const Weights& weight, float temperature,
+             const float* maxima, float* weights) {
   Masses masses{};
   vf total = vf{}, above[DEPTHS] = {}, bound[DEPTHS];
   for (int d = 0; d < DEPTHS; d++) bound[d] = splat(weight.best - DEPTH[d] * temperature);
@@ -133,8 +144,10 @@ struct Found {
 class Ranking {
  public:
   // `weights` are those of the blocks whose maximum reaches the bound.
-  Ranking(const float* x, int64_t n, float best, float bound, const float* maxima, const float* weights, Memory& memory)
-      : x(x), weights(weights), memory(memory), bins(memory.bins.take<uint16_t>(num_blocks(n) * BLOCK)) {
+  Ranking(const float* x, int64_t n, float best, float bound, const float* maxima,
+          const float* weights, Memory& memory)
+      : x(x), weights(weights), memory(memory),
+        bins(memory.bins.take<uint16_t>(num_blocks(n) * BLOCK)) {
     float scale = (BINS - 1) / (best - bound);
     if (!(scale < 1e30f)) scale = 0;  // all logits are about equal
     memory.blocks.clear();
@@ -166,15 +179,17 @@ class Ranking {
       for (int64_t i = b * BLOCK; i < (b + 1) * BLOCK; i++) memory.count[bins[i]]++;
   }
 
-  // The first token in the order of rank for which reached(mass, count) up to and with it is true. The last token if
-  // there is none. Without `count` before, counts start at 0 in each bin.
+  // The first token in the order of rank for which reached(mass, count) up to and with it is true.
+  // The last token if there is none. Without `count` before, counts start at 0 in each bin.
   template <class Reached>
   Found find(Reached reached) {
     Found before{};
     for (int bin = 0;; bin++) {
       if (memory.mass[bin] == 0) continue;
-      Found after{{}, before.mass + memory.mass[bin], before.count + (has_counts ? memory.count[bin] : 0)};
-      if (bin == last_bin || reached(after.mass, after.count)) return find_inside(bin, before, reached);
+      Found after{
+          {}, before.mass + memory.mass[bin], before.count + (has_counts ? memory.count[bin] : 0)};
+      if (bin == last_bin || reached(after.mass, after.count))
+        return find_inside(bin, before, reached);
       before = after;
     }
   }
@@ -191,12 +206,13 @@ class Ranking {
     vi is_ranked = v >= bound;
     vf bin = (best - v) * scale, last = splat(BINS - 1);
     bin = is_ranked ? (bin < last ? bin : last) : splat(LEFT_OUT);
-    *(vh_u*)(bins + i) = __builtin_convertvector((vu)__builtin_convertvector(bin, vi), vh_u);
+    *(vh_u*)(bins + i) = __builtin_convertvector((vu) __builtin_convertvector(bin, vi), vh_u);
     return any(is_ranked);
   }
 
   ROSE_INLINE_MEMBER void add(int64_t i) {
-    for (int lane = 0; lane < W; lane++) memory.copies[lane % COPIES][bins[i + lane]] += weights[i + lane];
+    for (int lane = 0; lane < W; lane++)
+      memory.copies[lane % COPIES][bins[i + lane]] += weights[i + lane];
   }
 
   void collect(uint16_t bin) {
@@ -207,7 +223,8 @@ class Ranking {
       for (int64_t i = 0; i < BLOCK; i++) hits |= block[i] == bin;
       if (!hits) continue;
       for (int64_t i = 0; i < BLOCK; i++)
-        if (block[i] == bin) memory.tokens.push_back({x[b * BLOCK + i], weights[b * BLOCK + i], b * BLOCK + i});
+        if (block[i] == bin)
+          memory.tokens.push_back({x[b * BLOCK + i], weights[b * BLOCK + i], b * BLOCK + i});
     }
     collected = bin;
   }
@@ -261,11 +278,12 @@ int64_t draw_ranked(Ranking& ranking, int64_t n, const Filters& filters, double 
 }
 
 // A draw limited by filters. `lowest` is the smallest logit that may be drawn without them.
-int64_t draw_filtered(const float* x, int64_t n, const Filters& filters, float best, float lowest, const float* maxima,
-                      double u, Memory& memory) {
+int64_t draw_filtered(const float* x, int64_t n, const Filters& filters, float best, float lowest,
+                      const float* maxima, double u, Memory& memory) {
   double temperature = filters.temperature;
   bool has_top_k = filters.top_k < n;
-  if (filters.min_p > 0) lowest = std::max(lowest, (float)(best + temperature * std::log(filters.min_p)));
+  if (filters.min_p > 0)
+    lowest = std::max(lowest, (float)(best + temperature * std::log(filters.min_p)));
   if (has_top_k) {
     float* sorted = memory.sorted.take<float>(num_blocks(n));
     std::copy_n(maxima, num_blocks(n), sorted);
@@ -275,7 +293,8 @@ int64_t draw_filtered(const float* x, int64_t n, const Filters& filters, float b
   Masses masses = weigh(x, n, {best, lowest, temperature}, temperature, maxima, weights);
   float bound = lowest;
   if (filters.top_p < 1 && !has_top_k)
-    for (int d = DEPTHS - 1; d >= 0 && masses.above[d] > filters.top_p * masses.total * (1 + 1e-5); d--)
+    for (int d = DEPTHS - 1; d >= 0 && masses.above[d] > filters.top_p * masses.total * (1 + 1e-5);
+         d--)
       bound = std::max(lowest, best - DEPTH[d] * (float)temperature);
   Ranking ranking(x, n, best, bound, maxima, weights, memory);
   return draw_ranked(ranking, n, filters, masses.total, u);
@@ -297,22 +316,25 @@ int64_t draw(const float* x, int64_t n, const Filters& filters, uint64_t bits, M
 
 }  // namespace
 
-// The best token of each row of n logits: the first one on ties. FAILED for a row with NaN or infinity, MASKED for one of
-// only -inf. x has row stride `stride`.
-ROSE_EXPORT void rose_best(const float* x, int64_t count, int64_t stride, int64_t n, int64_t* tokens) {
+// The best token of each row of n logits: the first one on ties. FAILED for a row with NaN or
+// infinity, MASKED for one of only -inf. x has row stride `stride`.
+ROSE_EXPORT void rose_best(const float* x, int64_t count, int64_t stride, int64_t n,
+                           int64_t* tokens) {
 #pragma omp parallel for schedule(static) if (count > 1)
   for (int64_t row = 0; row < count; row++) tokens[row] = token_of(best_of(x + row * stride, n, 0));
 }
 
-// A token for each row of n logits; x has row stride `stride`. FAILED for a row with NaN or infinity, MASKED for one of
-// only -inf. filters is [4, count]: temperature (0: the best token), min_p (0: off, below 1), top_k (n: off), top_p
-// (1: off, above 0). Draws use the upper 52 of 64 random bits per row.
-ROSE_EXPORT void rose_draw(const float* x, int64_t count, int64_t stride, int64_t n, const double* filters,
-                           const uint64_t* bits, int64_t* tokens) {
+// A token for each row of n logits; x has row stride `stride`. FAILED for a row with NaN or
+// infinity, MASKED for one of only -inf. filters is [4, count]: temperature (0: the best token),
+// min_p (0: off, below 1), top_k (n: off), top_p (1: off, above 0). Draws use the upper 52 of 64
+// random bits per row.
+ROSE_EXPORT void rose_draw(const float* x, int64_t count, int64_t stride, int64_t n,
+                           const double* filters, const uint64_t* bits, int64_t* tokens) {
 #pragma omp parallel for schedule(dynamic) if (count > 1)
   for (int64_t row = 0; row < count; row++) {
     Memory& memory = memory_of_thread();
-    Filters own{filters[row], filters[count + row], filters[3 * count + row], (int64_t)filters[2 * count + row]};
+    Filters own{filters[row], filters[count + row], filters[3 * count + row],
+                (int64_t)filters[2 * count + row]};
     tokens[row] = draw(x + row * stride, n, own, bits[row], memory);
   }
 }

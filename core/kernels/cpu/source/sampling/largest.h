@@ -43,8 +43,8 @@ inline int64_t first_of_highest(const float* x, int64_t n, const float* maxima, 
   return std::find(x + start, x + n, highest) - x;
 }
 
-// A bound that at least k values reach: the k-th largest maximum of a block. -inf if there are fewer blocks.
-// Changes the order of `maxima`.
+// A bound that at least k values reach: the k-th largest maximum of a block. -inf if there are
+// fewer blocks. Changes the order of `maxima`.
 inline float bound_of_top(int64_t k, float* maxima, int64_t count) {
   if (k > count) return -std::numeric_limits<float>::infinity();
   std::nth_element(maxima, maxima + k - 1, maxima + count, std::greater<float>());

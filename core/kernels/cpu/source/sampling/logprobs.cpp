@@ -23,7 +23,8 @@ double log_of_sum(const float* x, int64_t n, float highest) {
 }
 
 // The ids of the `count` largest values of x, in descending order, the lower id first among equals.
-void find_top(const float* x, int64_t n, const float* maxima, float bound, int64_t count, std::vector<int64_t>& ids) {
+void find_top(const float* x, int64_t n, const float* maxima, float bound, int64_t count,
+              std::vector<int64_t>& ids) {
   ids.clear();
   for (int64_t b = 0; b < num_blocks(n); b++) {
     if (maxima[b] < bound) continue;
@@ -36,10 +37,11 @@ void find_top(const float* x, int64_t n, const float* maxima, float bound, int64
 
 }  // namespace
 
-// A line per row of n logits; x has row stride `stride`: the natural logarithm of the probability of tokens[row], then
-// those of the num_top (<= n) most likely tokens, then their ids. The first one is NaN if the row has no distribution.
-ROSE_EXPORT void rose_logprobs(const float* x, int64_t count, int64_t stride, int64_t n, const int64_t* tokens,
-                               int64_t num_top, double* lines) {
+// A line per row of n logits; x has row stride `stride`: the natural logarithm of the probability
+// of tokens[row], then those of the num_top (<= n) most likely tokens, then their ids. The first
+// one is NaN if the row has no distribution.
+ROSE_EXPORT void rose_logprobs(const float* x, int64_t count, int64_t stride, int64_t n,
+                               const int64_t* tokens, int64_t num_top, double* lines) {
 #pragma omp parallel for schedule(static) if (count > 1)
   for (int64_t row = 0; row < count; row++) {
     static thread_local Scratch maxima_memory, sorted_memory;
@@ -53,7 +55,9 @@ ROSE_EXPORT void rose_logprobs(const float* x, int64_t count, int64_t stride, in
       continue;
     }
     double log_sum = log_of_sum(values, n, extent.highest);
-    auto logprob = [&](int64_t id) { return (float)((double)values[id] - extent.highest - log_sum); };
+    auto logprob = [&](int64_t id) {
+      return (float)((double)values[id] - extent.highest - log_sum);
+    };
     line[0] = logprob(tokens[row]);
     if (num_top == 0) continue;
     float* sorted = sorted_memory.take<float>(num_blocks(n));

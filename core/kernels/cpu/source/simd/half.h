@@ -35,7 +35,8 @@ ROSE_INLINE float widen_half(uint16_t bits) {
 #endif
 }
 
-// float32 to float16, to nearest, ties to even. Values are finite; those that are too large become the largest.
+// float32 to float16, to nearest, ties to even. Values are finite; those that are too large become
+// the largest.
 ROSE_INLINE uint16_t narrow_half(float f) {
   uint32_t bits, sign;
   memcpy(&bits, &f, 4);
@@ -49,7 +50,8 @@ ROSE_INLINE uint16_t narrow_half(float f) {
 // The same for W values.
 ROSE_INLINE void store_half(char* p, vf v) {
 #if defined(__AVX512F__) && ROSE_WIDTH == 16
-  _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  _mm256_storeu_si256((__m256i*)p,
+                      _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #elif defined(__F16C__) && ROSE_WIDTH == 8
   _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
 #else

@@ -1,5 +1,5 @@
-// The widest vectors of this CPU, in the vector extensions of GCC and clang: one source for AVX2, AVX-512
-// and NEON. Activations and results are float32 for all formats of weights.
+// The widest vectors of this CPU, in the vector extensions of GCC and clang: one source for AVX2,
+// AVX-512 and NEON. Activations and results are float32 for all formats of weights.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -57,15 +57,17 @@ ROSE_INLINE vf get(const float* x, int64_t count) {
 // bfloat16 is the upper half of a float32.
 ROSE_INLINE vf load(const uint16_t* p) {
 #if ROSE_WIDTH == 16 && defined(__AVX512F__)
-  return (vf)((vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)) << 16);  // GCC converts two halves
+  return (vf)((vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p))
+              << 16);  // GCC converts two halves
 #else
   return (vf)(__builtin_convertvector(*(const vh_u*)p, vu) << 16);
 #endif
 }
 
-// How the CPU multiplies pairs of bfloat16. If it does, weights are stored in pairs and activations are rounded
-// to bfloat16.
-// - ROSE_DOT: AVX512-BF16. Intel's instruction takes two cycles, 2.6 times the time of the two FMAs that it
+// How the CPU multiplies pairs of bfloat16. If it does, weights are stored in pairs and activations
+// are rounded to bfloat16.
+// - ROSE_DOT: AVX512-BF16. Intel's instruction takes two cycles, 2.6 times the time of the two FMAs
+// that it
 //   replaces, so it is used on AMD only. ROSE_EMULATE_DOT does the same on any CPU, for tests.
 // - ROSE_AMX: tiles of 16 rows, for matrices. Vectors are widened and multiplied by FMA.
 #if defined(ROSE_EMULATE_DOT)
@@ -74,20 +76,23 @@ ROSE_INLINE vf load(const uint16_t* p) {
 #elif ROSE_WIDTH == 16 && defined(__AMX_BF16__) && defined(__linux__)
 #define ROSE_PAIRS
 #define ROSE_AMX
-#elif ROSE_WIDTH == 16 && defined(__AVX512BF16__) && !defined(__cooperlake__) && !defined(__sapphirerapids__) && \
-    !defined(__emeraldrapids__) && !defined(__graniterapids__)
+#elif ROSE_WIDTH == 16 && defined(__AVX512BF16__) && !defined(__cooperlake__) && \
+    !defined(__sapphirerapids__) && !defined(__emeraldrapids__) && !defined(__graniterapids__)
 #define ROSE_PAIRS
 #define ROSE_DOT
 #endif
 
-// Prefetch a cache line of weights that a step reads once. CPUs whose AVX512-BF16 is used (AMD's) can be told so: then the line
-// goes past the second-level cache, whose old lines are not moved to the next one, and which keeps what the step before left there.
+// Prefetch a cache line of weights that a step reads once. CPUs whose AVX512-BF16 is used (AMD's)
+// can be told so: then the line goes past the second-level cache, whose old lines are not moved to
+// the next one, and which keeps what the step before left there.
 #if defined(ROSE_DOT) && !defined(ROSE_EMULATE_DOT)
 constexpr bool READS_PAST_L2 = true;
 #else
 constexpr bool READS_PAST_L2 = false;
 #endif
-ROSE_INLINE void fetch_once(const char* line) { __builtin_prefetch(line, 0, READS_PAST_L2 ? 0 : 3); }
+ROSE_INLINE void fetch_once(const char* line) {
+  __builtin_prefetch(line, 0, READS_PAST_L2 ? 0 : 3);
+}
 
 #if defined(ROSE_PAIRS)
 // Per lane: acc + a.low * b.low + a.high * b.high, with two bfloat16 in a lane.
@@ -127,7 +132,8 @@ ROSE_INLINE vi dot_int16(vi acc, vs a, vs b) {
 #endif
 }
 
-// Per lane: acc + sum over i < 4 of byte i of w, unsigned and of BITS bits, times byte i of x, signed and not -128.
+// Per lane: acc + sum over i < 4 of byte i of w, unsigned and of BITS bits, times byte i of x,
+// signed and not -128.
 template <int BITS>
 ROSE_INLINE vi dot_bytes(vi acc, vu w, uint32_t x) {
 #if defined(__AVX512VNNI__) && ROSE_WIDTH == 16
@@ -137,22 +143,27 @@ ROSE_INLINE vi dot_bytes(vi acc, vu w, uint32_t x) {
 #else
 #if defined(__AVX512BW__) && ROSE_WIDTH == 16
   if constexpr (BITS < 8)  // pairs of larger products do not fit in 16 bits
-    return acc + (vi)_mm512_madd_epi16(_mm512_maddubs_epi16((__m512i)w, _mm512_set1_epi32((int)x)), _mm512_set1_epi16(1));
+    return acc + (vi)_mm512_madd_epi16(_mm512_maddubs_epi16((__m512i)w, _mm512_set1_epi32((int)x)),
+                                       _mm512_set1_epi16(1));
 #elif defined(__AVX2__) && ROSE_WIDTH == 8
   if constexpr (BITS < 8)
-    return acc + (vi)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)w, _mm256_set1_epi32((int)x)), _mm256_set1_epi16(1));
+    return acc + (vi)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)w, _mm256_set1_epi32((int)x)),
+                                       _mm256_set1_epi16(1));
 #endif
-  vs even = (vs)(vu{} + (((uint32_t)(int16_t)(int8_t)x & 0xffff) | (uint32_t)(int8_t)(x >> 16) << 16));
-  vs odd = (vs)(vu{} + (((uint32_t)(int16_t)(int8_t)(x >> 8) & 0xffff) | (uint32_t)(int8_t)(x >> 24) << 16));
+  vs even =
+      (vs)(vu{} + (((uint32_t)(int16_t)(int8_t)x & 0xffff) | (uint32_t)(int8_t)(x >> 16) << 16));
+  vs odd = (vs)(vu{} + (((uint32_t)(int16_t)(int8_t)(x >> 8) & 0xffff) | (uint32_t)(int8_t)(x >> 24)
+                                                                             << 16));
   acc = dot_int16(acc, even, (vs)(w & 0x00ff00ffu));
   return dot_int16(acc, odd, (vs)(w >> 8 & 0x00ff00ffu));
 #endif
 }
 
-// ROSE_BYTES: int8 weights are multiplied by bytes, because this CPU has an instruction for that (AVX512-VNNI, AVX-VNNI) and
-// no tiles. ROSE_EMULATE_BYTES does the same on any CPU, for tests.
-#if !defined(ROSE_AMX) && (defined(ROSE_EMULATE_BYTES) || (defined(__AVX512VNNI__) && ROSE_WIDTH == 16) || \
-                           (defined(__AVXVNNI__) && ROSE_WIDTH == 8))
+// ROSE_BYTES: int8 weights are multiplied by bytes, because this CPU has an instruction for that
+// (AVX512-VNNI, AVX-VNNI) and no tiles. ROSE_EMULATE_BYTES does the same on any CPU, for tests.
+#if !defined(ROSE_AMX) &&                                                            \
+    (defined(ROSE_EMULATE_BYTES) || (defined(__AVX512VNNI__) && ROSE_WIDTH == 16) || \
+     (defined(__AVXVNNI__) && ROSE_WIDTH == 8))
 #define ROSE_BYTES
 #endif
 
@@ -185,7 +196,8 @@ ROSE_INLINE vu narrow(vf v) {
 }
 ROSE_INLINE void store(uint16_t* p, vf v) { *(vh_u*)p = __builtin_convertvector(narrow(v), vh_u); }
 
-// Round to bfloat16. Products take subnormal numbers for zero, and so does AVX512-BF16's instruction.
+// Round to bfloat16. Products take subnormal numbers for zero, and so does AVX512-BF16's
+// instruction.
 ROSE_INLINE void store_rounded(uint16_t* to, vf v) {
 #if ROSE_WIDTH == 16 && defined(__AVX512BF16__)
   *(vh_u*)to = (vh_u)_mm512_cvtneps_pbh((__m512)v);
@@ -202,8 +214,9 @@ ROSE_INLINE void store_rounded(uint16_t* to, vf v) {
 
 ROSE_INLINE vf max(vf a, vf b) { return a > b ? a : b; }
 
-// a * b + c, rounded once on any CPU with an instruction for that. What a compiler makes of the operators may differ from place to
-// place: of a * b + c * d it rounds one of the products, or both.
+// a * b + c, rounded once on any CPU with an instruction for that. What a compiler makes of the
+// operators may differ from place to place: of a * b + c * d it rounds one of the products, or
+// both.
 ROSE_INLINE vf multiply_add(vf a, vf b, vf c) {
 #if defined(__AVX512F__) && ROSE_WIDTH == 16
   return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -236,8 +249,8 @@ ROSE_INLINE bool any(vi is_true) {
 template <int N>
 ROSE_INLINE vf rotate(vf v) {
 #if ROSE_WIDTH == 16
-  return ROSE_SHUFFLE(v, v, N, N + 1, N + 2, N + 3, N + 4, N + 5, N + 6, N + 7, N + 8, N + 9, N + 10, N + 11, N + 12, N + 13,
-                      N + 14, N + 15);
+  return ROSE_SHUFFLE(v, v, N, N + 1, N + 2, N + 3, N + 4, N + 5, N + 6, N + 7, N + 8, N + 9,
+                      N + 10, N + 11, N + 12, N + 13, N + 14, N + 15);
 #elif ROSE_WIDTH == 8
   return ROSE_SHUFFLE(v, v, N, N + 1, N + 2, N + 3, N + 4, N + 5, N + 6, N + 7);
 #else
@@ -278,8 +291,8 @@ ROSE_INLINE float largest(vf v) {
   return v[0];
 }
 
-// exp(x), with x clamped to [-87, 88]; relative error below 2e-7. Cody and Waite's reduction to [-ln 2 / 2, ln 2 / 2] and the
-// polynomial of Cephes' expf.
+// exp(x), with x clamped to [-87, 88]; relative error below 2e-7. Cody and Waite's reduction to
+// [-ln 2 / 2, ln 2 / 2] and the polynomial of Cephes' expf.
 ROSE_INLINE vf exp(vf x) {
   vf lo = splat(-87.0f), hi = splat(88.0f);
   x = x < lo ? lo : x;

@@ -29,14 +29,17 @@ enum Kind {
 
 }  // namespace stage
 
-// What a team has measured: two numbers for each kind. Part 0 has the multiplications and the bytes of weights or of keys
-// and values that all stages of the kind had, as far as they are known before; the others have the nanoseconds in which a
-// thread computed, and those in which it waited for the others. Null pointers: nothing is measured.
+// What a team has measured: two numbers for each kind. Part 0 has the multiplications and the bytes
+// of weights or of keys and values that all stages of the kind had, as far as they are known
+// before; the others have the nanoseconds in which a thread computed, and those in which it waited
+// for the others. Null pointers: nothing is measured.
 struct StageTimes {
   int64_t* parts = nullptr;  // [1 + threads, stage::NUM_KINDS, 2]
 
   explicit operator bool() const { return parts; }
-  int64_t* of_thread(int index) const { return parts ? parts + (1 + index) * 2 * stage::NUM_KINDS : nullptr; }
+  int64_t* of_thread(int index) const {
+    return parts ? parts + (1 + index) * 2 * stage::NUM_KINDS : nullptr;
+  }
   // The first `count` threads have waited until now, each since it left: see Laps.
   void end(int count) const;
   void count(stage::Kind kind, int64_t multiplications, int64_t bytes) const {
@@ -46,7 +49,9 @@ struct StageTimes {
 };
 
 inline int64_t nanoseconds_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 inline void StageTimes::end(int count) const {
@@ -55,8 +60,8 @@ inline void StageTimes::end(int count) const {
   for (int i = 0; i < count; i++) of_thread(i)[2 * stage::TEAM + 1] += now;
 }
 
-// The clock of a thread. Every moment between its start and its end belongs to the kind of a stage, as the time before
-// the end of its tiles or as that in which it waited for those of others.
+// The clock of a thread. Every moment between its start and its end belongs to the kind of a stage,
+// as the time before the end of its tiles or as that in which it waited for those of others.
 class Laps {
  public:
   Laps() = default;
