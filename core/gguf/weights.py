@@ -1,4 +1,4 @@
-"""Weights: which tensors of a file make which parameter of transformers' model, and how."""
+"""Parameters: which tensors of a file make which parameter of transformers' model, and how."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import numpy as np
 import torch
 
 from core.contract.errors import ModelLoadError
-from core.gguf.blocks import F32, BlockMatrix
 from core.gguf.facts import ROPE_FACTORS
-from core.gguf.families import Family
 from core.gguf.file import GgufFile, Tensor
-from core.gguf.values import narrowest, values_of
+from core.gguf.module_names import ModuleNames
+from core.gguf.values import values_of
 
 _LAYER = re.compile(r"blk\.(?P<layer>\d{1,4})\.(?P<leaf>\w+)\.(?P<suffix>weight|bias)")
 _TOP = re.compile(r"(?P<leaf>\w+)\.(?P<suffix>weight|bias)")
@@ -26,7 +25,7 @@ _PARTS = {"ffn_gate_exps": 0, "ffn_up_exps": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class Parameter:
     """A parameter of a model, made of tensors that are stacked along its rows."""
 
     tensors: tuple[Tensor, ...]
@@ -37,33 +36,6 @@ class Weight:
     """What the file has added to the values."""
     is_transposed: bool = False
     """Whether the model has the transpose of what the file has."""
-
-    @property
-    def is_blocks(self) -> bool:
-        """Whether it is one matrix of blocks, or of 16 bits, whose values are the model's."""
-        return (
-            len(self.tensors) == 1
-            and len(self.tensors[0].shape) == 2
-            and self.tensors[0].info.type != F32
-            and self.offset == 0.0
-        )
-
-    @property
-    def is_experts_in_blocks(self) -> bool:
-        """Whether it stacks matrices of experts in quantised blocks of one type."""
-        types = {tensor.info.type for tensor in self.tensors}
-        return len(self.shape) == 3 and len(types) == 1 and not next(iter(types)).is_plain
-
-    def matrices(self) -> list[BlockMatrix]:
-        """The blocks of each tensor, with the rows of all experts; if ``is_experts_in_blocks``."""
-        assert self.is_experts_in_blocks
-        return [tensor.matrix() for tensor in self.tensors]
-
-    def matrix(self) -> BlockMatrix:
-        """The values in blocks: ``[out_features, in_features]``; only if ``is_blocks``."""
-        assert self.is_blocks
-        matrix = narrowest(self.tensors[0].matrix())
-        return matrix if self.order is None else matrix.taken(self.order)
 
     def values(self, dtype: torch.dtype) -> torch.Tensor:
         """The parameter, contiguous, rounded to ``dtype``."""
@@ -81,8 +53,8 @@ class Weight:
 
 
 def weights_of(
-    file: GgufFile, family: Family, head_dim: int, shapes: Mapping[str, torch.Size]
-) -> dict[str, Weight]:
+    file: GgufFile, names: ModuleNames, head_dim: int, shapes: Mapping[str, torch.Size]
+) -> dict[str, Parameter]:
     """Find the tensors of every parameter. Raises ModelLoadError if one is missing or left over.
 
     ``shapes`` are those of the parameters that the model needs.
@@ -91,19 +63,19 @@ def weights_of(
     for name, tensor in file.tensors.items():
         if name in ROPE_FACTORS:
             continue
-        parameter, leaf = _parameter_of(name, family)
+        parameter, leaf = _parameter_of(name, names)
         if parameter not in shapes:
-            raise ModelLoadError(f"its tensor {name} has no place in a {family.model_type} model")
+            raise ModelLoadError(f"its tensor {name} has no place in a {names.model_type} model")
         found.setdefault(parameter, []).append((leaf, tensor))
     missing = sorted(shapes.keys() - found.keys())
     if missing:
         raise ModelLoadError(
-            f"it lacks tensors for {len(missing)} parameters of a {family.model_type} model, such "
+            f"it lacks tensors for {len(missing)} parameters of a {names.model_type} model, such "
             f"as {missing[0]}"
         )
     return {
         parameter: _weight(
-            parameter, sorted(parts, key=_order_of), family, head_dim, tuple(shapes[parameter])
+            parameter, sorted(parts, key=_order_of), names, head_dim, tuple(shapes[parameter])
         )
         for parameter, parts in found.items()
     }
@@ -113,48 +85,48 @@ def _order_of(part: tuple[str, Tensor]) -> int:
     return _PARTS.get(part[0], 0)
 
 
-def _parameter_of(name: str, family: Family) -> tuple[str, str]:
+def _parameter_of(name: str, names: ModuleNames) -> tuple[str, str]:
     """The name of a tensor's parameter, and its own without layer and suffix."""
     match = _LAYER.fullmatch(name)
     module = None
     if match is not None:
         leaf = match["leaf"]
-        inner = family.layer.get(leaf)
-        module = inner and f"{family.layers}.{int(match['layer'])}.{inner}"
+        inner = names.layer.get(leaf)
+        module = inner and f"{names.layers}.{int(match['layer'])}.{inner}"
     elif (match := _TOP.fullmatch(name)) is not None:
         leaf = match["leaf"]
-        module = family.top.get(leaf)
+        module = names.top.get(leaf)
     if match is None or module is None:
-        raise ModelLoadError(f"its tensor {name} is not known in a {family.model_type} model")
+        raise ModelLoadError(f"its tensor {name} is not known in a {names.model_type} model")
     return module if leaf.endswith("_exps") else f"{module}.{match['suffix']}", leaf
 
 
 def _weight(
     parameter: str,
     parts: list[tuple[str, Tensor]],
-    family: Family,
+    names: ModuleNames,
     head_dim: int,
     shape: tuple[int, ...],
-) -> Weight:
+) -> Parameter:
     leaf = parts[0][0]
     tensors = tuple(tensor for _, tensor in parts)
-    is_matrix_of_layer = leaf in family.layer and len(tensors[0].shape) == 2
-    weight = Weight(
+    is_matrix_of_layer = leaf in names.layer and len(tensors[0].shape) == 2
+    weight = Parameter(
         tensors,
         shape,
         order=(
             _order_of_heads(tensors[0].shape[0], head_dim, parameter)
-            if family.permutes_heads and leaf in _PERMUTED
+            if names.architecture.permutes_heads and leaf in _PERMUTED
             else None
         ),
-        offset=family.norm_offset if parameter.endswith("norm.weight") else 0.0,
-        is_transposed=family.is_transposed and is_matrix_of_layer,
+        offset=names.norm_offset if parameter.endswith("norm.weight") else 0.0,
+        is_transposed=names.is_transposed and is_matrix_of_layer,
     )
     _check_shape(parameter, weight)
     return weight
 
 
-def _check_shape(parameter: str, weight: Weight) -> None:
+def _check_shape(parameter: str, weight: Parameter) -> None:
     """Refuse tensors of another shape than the model's."""
     shape = weight.shape
     shapes = [tensor.shape for tensor in weight.tensors]

@@ -14,10 +14,10 @@ from torch import nn
 
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
-from core.gguf.families import Family, family_of
 from core.gguf.file import GgufFile
+from core.gguf.module_names import ModuleNames, modules_of
 from core.gguf.vocabulary.end_tokens import end_token_ids
-from core.gguf.weights import Weight, weights_of
+from core.gguf.weights import Parameter, weights_of
 from core.load.devices import pick_dtype
 from core.system.torch_import import restored_if_needed
 
@@ -51,11 +51,11 @@ def _load(file: GgufFile, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM  # noqa: PLC0415 - slow to import
     from transformers.initialization import no_init_weights  # noqa: PLC0415
 
-    family, hf_config = config_of(file)
+    names, hf_config = config_of(file)
     _check_vocabulary(file, hf_config.vocab_size)
     with no_init_weights(), _WithoutMemory():
         module = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
-    weights = weights_in(file, family, module)
+    weights = weights_in(file, names, module)
     _fill(module, weights, dtype)
     module.tie_weights()
     assert not any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers()))
@@ -63,21 +63,21 @@ def _load(file: GgufFile, dtype: torch.dtype) -> Any:
     return module
 
 
-def config_of(file: GgufFile) -> tuple[Family, Any]:
-    """The family of the model in a file, and its configuration in transformers."""
+def config_of(file: GgufFile) -> tuple[ModuleNames, Any]:
+    """The names of the modules of the model in a file, and its configuration in transformers."""
     from transformers import AutoConfig  # noqa: PLC0415 - slow to import
 
-    family, fields = family_of(file)
-    return family, AutoConfig.for_model(**({"model_type": family.model_type} | fields))
+    names, values = modules_of(file)
+    return names, AutoConfig.for_model(**values)
 
 
-def weights_in(file: GgufFile, family: Family, module: Any) -> dict[str, Weight]:
+def weights_in(file: GgufFile, names: ModuleNames, module: Any) -> dict[str, Parameter]:
     """The weights in a file of the parameters of a model. Raises ModelLoadError."""
     config = module.config
     head_dim = getattr(config, "head_dim", None) or (
         config.hidden_size // config.num_attention_heads
     )
-    return weights_of(file, family, head_dim, _shapes(module))
+    return weights_of(file, names, head_dim, _shapes(module))
 
 
 class _WithoutMemory(torch.overrides.TorchFunctionMode):
@@ -107,7 +107,7 @@ def _shapes(module: Any) -> dict[str, torch.Size]:
     return {name: p.shape for name, p in module.named_parameters() if name not in tied}
 
 
-def _fill(module: nn.Module, weights: dict[str, Weight], dtype: torch.dtype) -> None:
+def _fill(module: nn.Module, weights: dict[str, Parameter], dtype: torch.dtype) -> None:
     """Write the values of the other parameters."""
     for name, weight in weights.items():
         place, _, attribute = name.rpartition(".")
