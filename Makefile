@@ -20,6 +20,7 @@ PACKAGES := bench core schemas server
 SOURCES := pyproject.toml README.md LICENSE \
 	$(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*')
 
+KERNELS := $(wildcard core/kernels/cpu/source/*/*.cpp core/kernels/cpu/source/*/*.h)
 UNIT := not slow and not triton and not real and not zoo and not soak and not docs and not deploy and not browser and not ray
 
 .PHONY: serve check test test-unit test-slow test-triton test-compat test-gpu test-real test-zoo
@@ -173,6 +174,7 @@ site: $(VENV)/.installed-dev
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/clang-format --dry-run -Werror $(KERNELS)
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
@@ -180,6 +182,7 @@ types: $(VENV)/.installed-dev
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(KERNELS)
 
 clean:
 	rm -rf $(VENV) $(VENV)-* site build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

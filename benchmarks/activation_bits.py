@@ -5,7 +5,7 @@
 It needs no kernel, so it can say whether one is worth writing. Each line is one way to round the
 linear layers: weights to 8 bits with a scale per row, and activations to integers with a scale for
 so many columns of a row. Rotated ones have both multiplied by random signs and a Hadamard matrix in
-blocks before, as core/kernels/cpu/source/rotate.h does. It gives the distance from the float32
+blocks before, as source/linear/rotate.h does. It gives the distance from the float32
 model over the text: KL divergence in nats per token, the share of equal best tokens, and the
 perplexity of the rounded model.
 """

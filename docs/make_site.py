@@ -29,7 +29,7 @@ SECTIONS = (
         ("operating", "metrics", "deployment", "routing", "several-machines", "sizing", "flags"),
     ),
     ("Bounds", ("limits", "reliability")),
-    ("Inside", ("architecture", "benchmarks")),
+    ("Inside", ("architecture", "kernels", "benchmarks")),
 )
 """Headings of the navigation and their pages, in order. A page that is not named is in "More"."""
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from tests.support.source_tree import FILES, name_of
+from tests.docs.markdown import page
+from tests.support.source_tree import FILES, ROOT, name_of
 
 OTHER_API = re.compile("responses|ollama|anthropic")
 """APIs whose fields are theirs to define. A field that only OpenAI has touches none of them."""
@@ -23,3 +24,12 @@ def test_a_sampling_field_that_edits_logits_touches_four_files(field):
         "core/sampling/processors/penalties.py",
         "core/sampling/processors/__init__.py",
     }
+
+
+def test_the_parts_of_a_decoder_family_are_in_the_files_that_they_name():
+    section = page(ROOT / "CONTRIBUTING.md").section("A decoder family")
+    assert len(section.splitlines()) <= 40
+    parts = re.findall(r"in\s`(\S+)`:\n\n```\w+\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert len(parts) == 4
+    for file, code in parts:
+        assert code in (ROOT / file).read_text("utf-8"), file

@@ -13,7 +13,7 @@ class StageTimes:
     ``sums`` is int64 ``[1 + num_threads, len(names), 2]``. Part 0 has multiplications, and bytes of
     weights or of keys and values; 0 is what is not known. The others have the nanoseconds of a
     thread: computing, and waiting for the other threads. All numbers of a thread add up to the time
-    of the calls. Mirrors ``StageTimes`` in source/laps.h.
+    of the calls. Mirrors ``StageTimes`` in source/threads/laps.h.
     """
 
     def __init__(self, kernels: Kernels) -> None:

@@ -11,6 +11,7 @@ from core.assembly.accelerate import Acceleration, Instrument, accelerate, atten
 from core.assembly.forward import build_forward, connect_hand_over
 from core.attention.base import BackendFactory
 from core.contract.config import EngineConfig, Quantization
+from core.contract.errors import ModelLoadError
 from core.contract.info import ONE_CALL, ModelPath
 from core.hook.hook import AttentionHook
 from core.load.executor import Attending
@@ -65,7 +66,10 @@ def build_runner(
     attending.attach(attention)
     forward = build_forward(model, attending, attention, limits, config)
     runner = ModelRunner(forward, sampler, cache.storages, forward.eager.last_tokens)
-    warm_up(runner, limits)
+    if not warm_up(runner, limits) and model.executor is not None:  # modules have their proof
+        raise ModelLoadError(
+            f"{model.architecture} cannot be served: its forward pass gives NaN or infinite logits"
+        )
     connect_hand_over(model, runner)
     acceleration = served.acceleration
     graphs = "" if forward is forward.eager else " in CUDA graphs"

@@ -35,7 +35,7 @@ from core.kv.storage import KVStorage
 MAX_ROWS = 512
 """Most query rows (tokens times query heads per kv head) of an item. They stay in the CPU cache,
 and each key is read once for all of them. Mirrors ``tiles::MAX_ROWS``
-in source/attention_tiles.h."""
+in source/attention/attention_tiles.h."""
 
 SPREAD_ROWS = 256
 """The same, if there would be fewer items than keep all threads busy."""

@@ -1,4 +1,8 @@
-"""ModelInput: the flattened tensors of one step."""
+"""ModelInput: the flattened tensors of one step.
+
+The runner makes it of the scheduled sequences and their block tables. The attention backend plans
+by its arrays, and what computes the model reads its tensors.
+"""
 
 from __future__ import annotations
 

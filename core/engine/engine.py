@@ -1,4 +1,8 @@
-"""Engine: add, abort, step. It composes scheduler, pipeline and text."""
+"""Engine: add, abort, step. It composes scheduler, pipeline and text.
+
+A request (``EngineRequest``) becomes a ``Sequence``. A step asks the scheduler what to compute,
+lets the pipeline compute it, commits the results, and returns the ``StepOutput`` of each request.
+"""
 
 from __future__ import annotations
 

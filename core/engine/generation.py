@@ -1,4 +1,8 @@
-"""Generation: the output of one sequence, from sampled tokens to StepOutputs."""
+"""Generation: the output of one sequence, from sampled tokens to StepOutputs.
+
+The engine has one for each sequence. It appends a step's tokens, gives them to the detokenizer and
+the stop matcher, finds the end, and reports text and tokens at the stream interval.
+"""
 
 from __future__ import annotations
 

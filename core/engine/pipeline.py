@@ -1,4 +1,8 @@
-"""StepPipeline: launches steps and collects their results, at most one launch later."""
+"""StepPipeline: launches steps and collects their results, at most one launch later.
+
+It stands between the engine, which schedules and commits, and the runner, which computes. A step
+that fails comes back as one that is collected, with its error.
+"""
 
 from __future__ import annotations
 

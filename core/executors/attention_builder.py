@@ -120,13 +120,16 @@ class AttentionBuilder:
             role, heads = "query", heads[:1]
         else:
             role = "qk" if mixer.values_are_keys else "qkv"
+        sizes = [count * mixer.head_dim for count in heads]
+        if role == "qkv":
+            sizes.append(mixer.num_kv_heads * mixer.value_dim)
         parts = self._of.matrices(role, self._index, self._shapes[role])
+        parts = split(parts, sizes) if len(parts) > 1 else parts
         bias = self._of.bias(role, self._index, self._shapes[role]) if mixer.has_bias else None
         if mixer.rope is not None and mixer.rope.pairs == "neighbours":
             orders = [halves(mixer.rope, mixer.head_dim, count) for count in heads]
             if role == "qkv":
-                orders.append(torch.arange(mixer.num_kv_heads * mixer.value_dim))
-            sizes = [len(order) for order in orders]
+                orders.append(torch.arange(sizes[2]))
             pairs = zip(split(parts, sizes), orders, strict=True)
             parts = [taken(part, order) for part, order in pairs]
             if bias is not None:

@@ -1,7 +1,8 @@
 """CompiledExecutor: a whole decoder in one call of the compiled kernels.
 
 Between token ids and logits a step has one call without Python: embeddings, all layers with their
-attention over the paged KV cache, the last norm, and the head or the argmax of its logits.
+attention over the paged KV cache, the last norm, and the head or the argmax of its logits. The
+call's arguments are made at load, by ``core.executors.layer_calls``; a step sets what changes.
 """
 
 from __future__ import annotations

@@ -28,8 +28,12 @@ def split(parts: Sequence[Weight], sizes: Sequence[int]) -> list[Weight]:
 
 
 def split_groups(parts: Sequence[Group], count: int, size: int) -> list[Group]:
-    """Gates and ups of all experts, ``size`` rows of each expert in both."""
+    """Gates and ups of all experts, ``size`` rows of each expert in both. Raises Undescribed."""
     if len(parts) == 2:
+        gate = parts[0]
+        found = len(gate) // count if isinstance(gate, BlockMatrix) else len(gate[0])
+        if found != size:
+            raise Undescribed(f"gates of experts have {found} rows, not {size}")
         return list(parts)
     [part] = parts
     if not isinstance(part, BlockMatrix):

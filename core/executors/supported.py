@@ -30,7 +30,7 @@ _GATED = {
     "gelu_pytorch_tanh": Epilogue.GELU_TANH_GATE,
 }
 _CLAMPED = (1.702, 7.0)
-"""Slope and limit of ``clamped_gate`` in source/epilogue.h."""
+"""Slope and limit of ``clamped_gate`` in source/linear/epilogue.h."""
 
 
 def epilogue_of(spec: FeedForward) -> Epilogue:

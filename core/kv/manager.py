@@ -1,4 +1,8 @@
-"""KVCacheManager: allocates KV cache blocks to sequences and shares prefixes. Integers only."""
+"""KVCacheManager: allocates KV cache blocks to sequences and shares prefixes. Integers only.
+
+The scheduler calls it. A sequence's block table says where attention reads and writes; the tensors
+behind the numbers are in ``core.kv.storage``.
+"""
 
 from __future__ import annotations
 

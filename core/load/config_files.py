@@ -15,6 +15,8 @@ from core.system.checkpoint_files import find_file, folder_of, is_there, read_fi
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 """Fields of a generation config that are the defaults of requests."""
 
+_LAYERS, _MOST_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers"), 1 << 16
+
 _GENERATION = "generation_config.json"
 """transformers ignores it if it is broken, and with it end tokens and defaults of sampling."""
 
@@ -36,12 +38,19 @@ def load_config(config: ModelConfig, source: str) -> Any:
 
 
 def raw_config(config: ModelConfig, source: str) -> dict[str, Any]:
-    """The content of the file that ``load_config`` reads. Raises ModelLoadError."""
+    """The content of the file that ``load_config`` reads. Raises ModelLoadError.
+
+    Also for more layers than memory may have: transformers would make lists of them.
+    """
     source = config.config or source
     path = Path(source) if Path(source).is_file() else find_file(source, "config.json")
     if path is None:
         raise ModelLoadError(f"{source} has no config.json")
     content: dict[str, Any] = read_file(path)
+    for part in (content, *(value for value in content.values() if isinstance(value, dict))):
+        for name in _LAYERS:
+            if isinstance(count := part.get(name), int) and count > _MOST_LAYERS:
+                raise ModelLoadError(f"{path}: {name} is more than {_MOST_LAYERS}")
     return content
 
 
@@ -86,11 +95,14 @@ def generation_of(folder: Path) -> GenerationDefaults:
 
 
 def end_ids(content: Mapping[str, Any]) -> frozenset[int]:
-    """The end tokens that a configuration names."""
+    """The end tokens that a configuration names. Raises ModelLoadError for what is no number."""
     named = content.get("eos_token_id")
     if named is None:
         return frozenset()
-    return frozenset([named] if isinstance(named, int) else named)
+    ids = named if isinstance(named, list) else [named]
+    if not all(isinstance(each, int) for each in ids):
+        raise ModelLoadError(f"eos_token_id is {named!r}")
+    return frozenset(ids)
 
 
 def _check(source: str, name: str) -> dict[str, Any]:

@@ -17,6 +17,6 @@ def layer_configs(config: Any) -> list[Any]:
 
 
 def number(config: Any, name: str) -> int:
-    """Return a size of a layer; 0 if there is none."""
+    """Return a size of a layer; 0 if there is none, or one that no tensor has."""
     value = getattr(config, name, None)
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and 0 <= value < 1 << 63 else 0

@@ -1,85 +1,135 @@
-"""check_sizes: whether the numbers of a spec go together, since kernels use them without asking."""
+"""check_spec: whether the numbers of a spec can be computed and fit each other.
+
+Executors trust a spec: the compiled kernels read and write memory of the sizes that it says.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
-from math import isfinite
-from typing import Any, assert_never
+from typing import Any
 
 from core.models.spec import (
     Attention,
     DecoderSpec,
     FeedForward,
-    LatentAttention,
+    Layer,
+    LayerInput,
     Mixer,
     Mixture,
-    Norm,
-    Rope,
     Undescribed,
 )
 
+_MOST = (1 << 31) - 1
+"""Kernels count in 32 and 64 bits; products of a few sizes fit into the latter."""
 
-def check_sizes(spec: DecoderSpec) -> None:
-    """Raise Undescribed for sizes, counts, epsilons and frequencies that no decoder can have."""
-    _need(spec.vocab_size > 0 and spec.hidden_size > 0, "the vocabulary or the hidden size is 0")
-    _check_norms(spec.final_norm)
-    for i, layer in enumerate(spec.layers):
-        _check_mixer(layer.mixer, spec, i)
-        feed_forwards = [layer.feed_forward, layer.layer_input]
+_LARGEST = 3e38
+"""Kernels compute in float32."""
+
+_FASTEST = _LARGEST / _MOST
+"""The frequency whose angle at the last position is finite."""
+
+_FROM_ZERO = {"keys_of", "first"}
+"""Integers that may be 0; all others are at least 1."""
+
+_POSITIVE = {"softcap", "logit_cap", "clip", "limit"}
+_NOT_ZERO = {"value_scale", "scale"}
+"""The kernels take 0 for none."""
+
+
+def check_spec(spec: DecoderSpec) -> None:
+    """Raise Undescribed, which names the field, for a spec that no executor should see."""
+    check_values(spec)
+    for layer in dict.fromkeys(spec.layers):
+        _check_mixer(layer.mixer)
         if isinstance(layer.feed_forward, Mixture):
             _check_mixture(layer.feed_forward)
-            feed_forwards = [layer.feed_forward.expert, layer.feed_forward.shared]
-        for each in feed_forwards:
-            _need(not isinstance(each, FeedForward) or each.size > 0, "a feed-forward has no size")
-        _check_norms(layer)
+        _check_input(layer.layer_input, spec.layer_input, spec.vocab_size)
+    for i, layer in enumerate(spec.layers):
+        if isinstance(layer.mixer, Attention) and layer.mixer.keys_of is not None:
+            _check_keys_of(layer.mixer, layer.mixer.keys_of, spec.layers[:i])
 
 
-def _check_norms(part: Any) -> None:
-    """Check the epsilons of all norms of a part."""
-    if isinstance(part, Norm):
-        _need(part.eps > 0, f"the epsilon of a norm is {part.eps}")
-    elif is_dataclass(part) and not isinstance(part, Rope):
-        for field in fields(part):
-            _check_norms(getattr(part, field.name))
+def check_values(part: Any) -> None:
+    """Raise Undescribed for a number of a spec that is none, or out of its range."""
+    for field in fields(part):
+        value, kind = getattr(part, field.name), str(field.type)
+        if value is None and kind.endswith("None"):
+            continue
+        inner = value if isinstance(value, tuple) else (value,)
+        if not inner or not all(_is_right(field.name, kind, each) for each in inner):
+            raise Undescribed(f"{field.name} would be {_short(value)}")
+        for each in inner:
+            if is_dataclass(each):
+                check_values(each)
 
 
-def _check_mixer(mixer: Mixer, spec: DecoderSpec, index: int) -> None:
-    match mixer:
-        case Attention():
-            heads, kv_heads = mixer.num_heads, mixer.num_kv_heads
-            fits = kv_heads > 0 and heads > 0 and heads % kv_heads == 0
-            _need(fits, f"{heads} heads do not share {kv_heads} heads of keys")
-            _need(mixer.head_dim > 0 and mixer.value_dim > 0, "heads have no columns")
-            _need(mixer.window is None or mixer.window > 0, "a window has no tokens")
-            _check_rope(mixer.rope, mixer.head_dim)
-            of = mixer.keys_of
-            other = None if of is None or of >= index else spec.layers[of].mixer
-            _need(of is None or isinstance(other, Attention), f"a layer has no keys of {of}")
-        case LatentAttention():
-            sizes = (mixer.num_heads, mixer.plain_dim, mixer.value_dim, mixer.kv_rank)
-            _need(min(sizes) > 0 and mixer.query_rank != 0, "latent attention lacks a size")
-            _check_rope(mixer.rope, mixer.rope_dim)
-        case _:
-            assert_never(mixer)
+def _is_right(name: str, kind: str, value: Any) -> bool:
+    if kind.startswith("int"):
+        return type(value) is int and (name not in _FROM_ZERO) <= value <= _MOST
+    if kind.startswith("tuple[float"):
+        return isinstance(value, float) and abs(value) <= _FASTEST
+    if not kind.startswith("float"):
+        return True
+    if type(value) not in {int, float} or not abs(value) <= _LARGEST:
+        return False
+    if name in _POSITIVE:
+        return bool(value > 0)
+    return bool(value >= 0) if name == "eps" else value != 0 or name not in _NOT_ZERO
 
 
-def _check_rope(rope: Rope | None, head_dim: int) -> None:
-    if rope is not None:
-        rotated = 2 * len(rope.frequencies)
-        _need(rotated <= head_dim, f"{rotated} of {head_dim} columns are rotated")
-        _need(all(map(isfinite, rope.frequencies)), "a frequency of RoPE is no number")
+def _short(value: Any) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) < 1 << 64 else "too large"
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _need(is_so: bool, what: str) -> None:
+    if not is_so:
+        raise Undescribed(what)
+
+
+def _check_mixer(mixer: Mixer) -> None:
+    columns = mixer.head_dim if isinstance(mixer, Attention) else mixer.rope_dim
+    if mixer.rope is not None:
+        rotated = 2 * len(mixer.rope.frequencies)
+        _need(rotated <= columns, f"frequencies rotate {rotated} of {columns} columns")
+    if isinstance(mixer, Attention):
+        heads, kv_heads = mixer.num_heads, mixer.num_kv_heads
+        _need(heads % kv_heads == 0, f"num_heads {heads} is no multiple of num_kv_heads {kv_heads}")
+
+
+def _check_keys_of(mixer: Attention, index: int, before: Sequence[Layer]) -> None:
+    """The other layer's keys and values are read as they are in its part of the cache."""
+    _need(index < len(before), f"keys_of {index} is no earlier layer")
+    other = before[index].mixer
+    _need(
+        isinstance(other, Attention)
+        and other.keys_of is None
+        and _of_keys(other) == _of_keys(mixer),
+        f"keys_of {index} is a layer with other keys",
+    )
+
+
+def _of_keys(mixer: Attention) -> tuple[int, int, int, int | None]:
+    return mixer.num_kv_heads, mixer.head_dim, mixer.value_dim, mixer.window
 
 
 def _check_mixture(mixture: Mixture) -> None:
-    router, count, chosen = mixture.router, mixture.num_experts, mixture.per_token
-    groups, of_groups = router.num_groups, router.groups_chosen
-    _need(groups > 0 and count % groups == 0, f"{count} experts are no {groups} groups")
-    size = count // groups
-    _need(groups == 1 or size >= 2, f"{count} experts in {groups} groups")
-    _need(1 <= of_groups <= groups, f"{of_groups} of {groups} groups are chosen")
-    _need(1 <= chosen <= size * of_groups, f"{chosen} of {size * of_groups} experts are chosen")
+    experts, chosen, router = mixture.num_experts, mixture.per_token, mixture.router
+    groups, best = router.num_groups, router.groups_chosen
+    _need(chosen <= experts, f"per_token {chosen} is more than num_experts {experts}")
+    if groups > 1:
+        size, rest = divmod(experts, groups)
+        _need(rest == 0, f"num_groups {groups} do not divide num_experts {experts}")
+        _need(size > 1, f"num_groups {groups} of one expert have no two best")
+        _need(best <= groups, f"groups_chosen {best} is more than num_groups {groups}")
+        _need(chosen <= best * size, f"per_token {chosen} is more than the chosen groups have")
 
 
-def _need(is_right: bool, message: str) -> None:
-    if not is_right:
-        raise Undescribed(message)
+def _check_input(own: FeedForward | None, token: LayerInput | None, vocab_size: int) -> None:
+    """A layer's input has the columns that its product gates, and a row for every token."""
+    if own is None:
+        return
+    _need(token is not None and token.size == own.size, f"layer_input has no {own.size} columns")
+    rows = 0 if token is None else token.vocab_size
+    _need(rows >= vocab_size, f"layer_input has {rows} rows for a vocab_size of {vocab_size}")

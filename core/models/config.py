@@ -47,6 +47,8 @@ _INERT = frozenset(_NO_MEANING.split() + _REPEATED.split())
 _ENDINGS = ("_dropout", "_pdrop", "_token_id", "_coef")
 _BEGINNINGS = ("output_", "summary_")
 _REQUIRED: Any = object()
+_MOST = 1 << 16
+"""Layers, heads, and columns of a row or a head. No model has half as many."""
 
 
 def is_inert(key: str) -> bool:
@@ -101,13 +103,20 @@ class Config:
             if key not in self.read and not is_inert(key) and value not in (None, False, [], {}):
                 raise Undescribed(f"{key} is {value!r}, which this row does not know")
 
+    def count(self, key: str, default: Any = _REQUIRED) -> int:
+        """A value that counts something which there is, and which memory may have."""
+        value = self.get(key, default)
+        if type(value) is not int or not 0 < value <= _MOST:
+            raise Undescribed(f"{key} is {value!r}")
+        return value
+
     @cached_property
     def hidden(self) -> int:
-        return int(self.get("hidden_size"))
+        return self.count("hidden_size")
 
     @cached_property
     def num_layers(self) -> int:
-        return int(self.get("num_hidden_layers"))
+        return self.count("num_hidden_layers")
 
     @cached_property
     def layers(self) -> range:
@@ -115,11 +124,11 @@ class Config:
 
     @cached_property
     def num_heads(self) -> int:
-        return int(self.get("num_attention_heads"))
+        return self.count("num_attention_heads")
 
     @cached_property
     def head_dim(self) -> int:
-        return int(self.get("head_dim", self.hidden // self.num_heads))
+        return self.count("head_dim", self.hidden // self.num_heads)
 
     def activation(self, default: str = "silu") -> Activation:
         known = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "xielu")

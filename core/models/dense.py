@@ -297,7 +297,7 @@ def gpt_bigcode(c: Config) -> DecoderSpec:
 
 def gpt2(c: Config, activation: str = "gelu_new", num_kv_heads: int | None = None) -> DecoderSpec:
     c.one_of("add_cross_attention", False)
-    c.hidden, heads, num_layers = c.get("n_embd"), c.get("n_head"), c.get("n_layer")
+    c.hidden, heads, num_layers = c.count("n_embd"), c.count("n_head"), c.count("n_layer")
     known = ("gelu_new", "gelu_pytorch_tanh", "gelu", "relu")
     act = Activation(c.one_of("activation_function", activation, *known))
     size, norm = c.get("n_inner", 4 * c.hidden), c.layer_norm("layer_norm_epsilon")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.models import dense, mixtures, names
-from core.models.checks import check_sizes
+from core.models.checks import check_spec
 from core.models.config import Config
 from core.models.names import LLAMA, Names
-from core.models.spec import DecoderSpec, NoRow, Undescribed, check_values
+from core.models.spec import DecoderSpec, NoRow, Undescribed
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,5 @@ def describe(values: Mapping[str, Any], max_model_len: int) -> tuple[DecoderSpec
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise Undescribed(f"a value does not fit a configuration of {name}: {error}") from error
     config.check_all_read()
-    check_values(spec)
-    check_sizes(spec)
+    check_spec(spec)
     return spec, family.names

@@ -32,6 +32,7 @@ _KINDS: dict[str, tuple[set[str], set[str]]] = {
 """The keys that each kind needs, and those that it may have."""
 
 
+@np.errstate(all="ignore")  # check_spec refuses what is not finite
 def rope_of(
     parameters: Mapping[str, Any],
     head_dim: int,
@@ -57,7 +58,8 @@ def rope_of(
     part, base = p.get("partial_rotary_factor", 1.0), p["rope_theta"]
     if kind == "ntk_alpha":
         base *= p["alpha"] ** (head_dim / (head_dim - 2))
-    plain, scale = _powers(base, head_dim if kind == "proportional" else int(head_dim * part)), 1.0
+    width = head_dim if kind == "proportional" else int(head_dim * part)
+    plain, scale = _powers(base, width, head_dim), 1.0
     match kind:
         case "linear":
             plain = plain / np.float32(p["factor"])
@@ -72,8 +74,10 @@ def rope_of(
     return Rope(tuple(plain.tolist()), scale, pairs)
 
 
-def _powers(base: float, width: int) -> Floats:
-    """The frequencies of ``width`` columns, rounded where torch rounds them."""
+def _powers(base: float, width: int, head_dim: int) -> Floats:
+    """The frequencies of ``width`` columns of a head, rounded where torch rounds them."""
+    if not 1 < width <= head_dim:
+        raise Undescribed(f"RoPE rotates {width} of {head_dim} columns")
     if not 0 < base < math.inf:
         raise Undescribed(f"the base of RoPE is {base}")
     exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)

@@ -1,5 +1,8 @@
 """DecoderSpec: what a decoder computes, as frozen data without tensors and code.
 
+A row of ``core.models.families`` makes it of a ``config.json``. An executor computes it. A table of
+names says which tensors of a checkpoint have its roles.
+
 ``hidden`` is the width of the residual stream. A part of a spec lists its tensors by role, with
 their shapes: matrices are ``[outputs, inputs]``.
 """
@@ -7,9 +10,8 @@ their shapes: matrices are ``[outputs, inputs]``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
-from math import isfinite
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 Shape: TypeAlias = tuple[int, ...]
 Tensors: TypeAlias = Iterator[tuple[str, Shape]]
@@ -21,25 +23,6 @@ class Undescribed(Exception):
 
 class NoRow(Undescribed):
     """No row reads models of this kind."""
-
-
-def check_values(part: Any) -> None:
-    """Raise Undescribed for a number of a spec that is none, or below zero if it counts."""
-    for field in fields(part):
-        value, kind = getattr(part, field.name), str(field.type)
-        if isinstance(value, tuple):
-            is_right = bool(value)
-        elif kind.startswith("int"):
-            is_right = type(value) is int and value >= 0
-        elif kind.startswith("float"):
-            is_right = type(value) in {int, float} and isfinite(value)
-        else:
-            is_right = True
-        if not is_right and not (value is None and kind.endswith("None")):
-            raise Undescribed(f"{field.name} would be {value!r}")
-        for inner in value if isinstance(value, tuple) else [value]:
-            if is_dataclass(inner):
-                check_values(inner)
 
 
 def matrix(role: str, outputs: int, inputs: int, bias: bool = False, stack: Shape = ()) -> Tensors:

@@ -1,4 +1,7 @@
-"""ForwardPass: compute the logits of a step."""
+"""ForwardPass: compute the logits of a step.
+
+It plans the step's attention, and then calls the model's executor or transformers' module.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""ModelRunner: computes a scheduled step in two phases, launch and collect."""
+"""ModelRunner: computes a scheduled step in two phases, launch and collect.
+
+Launch makes the step's ``ModelInput``, computes logits by the forward pass and gives the rows that
+sample to the sampler. Collect waits for the tokens: one result for each sequence.
+"""
 
 from __future__ import annotations
 

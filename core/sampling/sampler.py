@@ -1,4 +1,8 @@
-"""Sampler: from one step's logits to one step's tokens."""
+"""Sampler: from one step's logits to one step's tokens.
+
+The runner gives it the logits of all sequences that sample. Logits processors edit them, and each
+row draws by its own sequence's parameters, seed and position.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Scheduler: decides which sequences compute how many tokens in a step. Never imports torch."""
+"""Scheduler: decides which sequences compute how many tokens in a step. Never imports torch.
+
+It admits waiting sequences, asks the KV cache manager for cached prefixes and blocks, preempts if
+there are too few, and returns a ``SchedulerOutput``. After the step it frees what has ended.
+"""
 
 from __future__ import annotations
 

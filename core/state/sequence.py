@@ -1,4 +1,8 @@
-"""Sequence: the state of one request in the engine."""
+"""Sequence: the state of one request in the engine.
+
+Scheduler, KV cache manager, runner and text all read and change it. What is not computed yet is a
+number of pending tokens: there is no phase of prefill or decode.
+"""
 
 from __future__ import annotations
 

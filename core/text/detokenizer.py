@@ -1,6 +1,7 @@
 """Detokenizers: from token ids to complete UTF-8, in time linear in the text.
 
-Sans-IO and owned by one sequence: ``feed`` each token, ``finish`` once.
+The first step of text: a token gives the characters that it completes. Sans-IO and owned by one
+sequence: ``feed`` each token, ``finish`` once.
 """
 
 from __future__ import annotations

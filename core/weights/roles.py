@@ -96,12 +96,13 @@ class RoleReader:
 
     def whole(self, role: str, layer: int | None, shape: Shape) -> torch.Tensor:
         """The tensor in float32, in contiguous memory of its own."""
+        parts = [_values(part, shape) for part in self._parts(role, layer, shape)]
         rows = -1 if role.endswith("_bias") or len(shape) == 1 else -2
-        try:
-            found = torch.cat([_values(p, shape) for p in self._parts(role, layer, shape)], rows)
-        except (IndexError, RuntimeError) as error:
-            name = self._full_names(role, layer)[0]
-            raise Undescribed(f"{name} does not fit the shape {list(shape)}: {error}") from error
+        for part in parts[1:]:
+            same = list(parts[0].shape)
+            same[rows] = part.shape[rows]
+            self._check(role, layer, tuple(part.shape), tuple(same))
+        found = torch.cat(parts, rows)
         found = found.flatten() if len(shape) == 1 else found
         self._check(role, layer, tuple(found.shape), shape)
         return found.contiguous()
@@ -109,11 +110,8 @@ class RoleReader:
     def matrices(self, role: str, layer: int | None, shape: Shape) -> list[Weight]:
         """Matrices whose rows follow each other, ``shape[0]`` together."""
         parts = [part for part in self._parts(role, layer, shape) if isinstance(part, Weight)]
-        for part in parts:
-            if len(part.shape) != len(shape):
-                self._check(role, layer, tuple(part.shape), shape)
-        rows, columns = sum(len(part) for part in parts), {part.shape[1] for part in parts}
-        self._check(role, layer, (rows, *columns), shape)
+        rows, columns = sum(len(part) for part in parts), {part.shape[1:] for part in parts}
+        self._check(role, layer, (rows, *(n for each in columns for n in each)), shape)
         return parts
 
     def groups(self, role: str, layer: int, shape: Shape) -> list[Group]:
@@ -132,7 +130,7 @@ class RoleReader:
                     self._check(role, layer, (len(part), *part[0].shape), shape)
                 parts.append(list(part))
                 rows += part[0].shape[0]
-                columns |= {matrix.shape[1] for matrix in part}
+                columns |= {part[0].shape[1]}
         self._check(role, layer, (count, rows, *columns), shape)
         return parts
 
@@ -156,10 +154,13 @@ class RoleReader:
                 yield part
                 continue
             assert isinstance(part, torch.Tensor), name
+            if part.dim() != len(shape):
+                self._check(role, layer, tuple(part.shape), shape)
             if layout == "by_head":
                 assert layer is not None
                 mixer = self._spec.layers[layer].mixer
                 assert isinstance(mixer, Attention)
+                self._check(role, layer, part.shape[:1], shape[:1])
                 heads = part.reshape(mixer.num_heads, 3, mixer.head_dim, *part.shape[1:])
                 yield heads.transpose(0, 1).flatten(0, 2)
                 continue
@@ -180,6 +181,16 @@ class RoleReader:
             raise Undescribed(f"the checkpoint has no {missing[0]}")
         self._left.difference_update(numbered)
         found = [self._tensors.get(each) for each in numbered]
+        dims = len(shape) - ("{e}" in name)
+        for each, tensor in zip(numbered, found, strict=True):
+            if isinstance(tensor, torch.Tensor):
+                is_row = tensor.dim() == 1 and shape[0] == 1
+                is_vector = tensor.dim() > 0 and dims == 1
+                is_right = tensor.dim() == dims or is_row or is_vector
+                if not is_right or tensor.shape != found[0].shape:
+                    raise Undescribed(f"{each} has shape {list(tensor.shape)}")
+                if not tensor.is_floating_point():
+                    raise Undescribed(f"{each} has values of type {tensor.dtype}")
         if "{e}" not in name:
             return found[0]
         return [each for each in found if isinstance(each, torch.Tensor)]

@@ -76,7 +76,10 @@ def test_the_wheel_contains_every_file_of_the_shipped_packages_and_nothing_else(
     assert {file for file in found if ".dist-info/" not in file} == shipped
     assert {"core/builtin_model/weights/model.safetensors"} <= found
     assert {"server/ui/static/index.html", "server/ui/static/lib/api.js"} <= found
-    assert {"core/kernels/cpu/source/linear.cpp", "core/kernels/cpu/source/vec.h"} <= found
+    assert {
+        "core/kernels/cpu/source/linear/linear.cpp",
+        "core/kernels/cpu/source/simd/vec.h",
+    } <= found
 
 
 def test_the_wheel_names_its_license_and_its_program(unpacked, metadata):

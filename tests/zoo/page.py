@@ -14,9 +14,13 @@ from tests.zoo.check import Outcome
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
 _ROWS = """
-[A row](architecture.md#decoder-families-are-data) describes these families: on a CPU with the
-compiled kernels the whole model is one call.
+These families have a [row](architecture.md#decoder-families-are-data). On a CPU with the compiled
+kernels the whole model is computed [in one call](operating.md#paths):
 
+{families}
+On a CPU every other family is computed by transformers' modules: slower, and without
+`--quantization`. So is a model whose family has a row, if its `config.json` has a key or a value
+that the row does not know.
 """
 
 _INTRODUCTION = """\
@@ -63,8 +67,8 @@ def page(outcomes: Mapping[str, Outcome]) -> str:
 
 
 def rows() -> str:
-    """The families with a row, as the page lists them."""
-    return _ROWS + _wrapped([f"`{name}`" for name in sorted(FAMILIES)])
+    """What the page says of families with a row."""
+    return _ROWS.format(families=_wrapped([f"`{family}`" for family in sorted(FAMILIES)]))
 
 
 def plain(reason: str) -> str:

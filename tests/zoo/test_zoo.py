@@ -79,7 +79,7 @@ def test_the_page_lists_every_family_once() -> None:
     assert sorted(states_on(PAGE.read_text())) == families()
 
 
-def test_the_page_lists_the_families_with_a_row() -> None:
+def test_the_page_lists_the_families_that_have_a_row() -> None:
     assert rows() in PAGE.read_text()
 
 

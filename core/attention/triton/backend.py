@@ -4,7 +4,7 @@ A step launches one cache write per layer. Sequences that compute one token use 
 kernel, and a merge if a context is long enough to be split. All other sequences use the chunk
 kernel. The result of a sequence is bitwise independent of the rest of the batch.
 
-``decode_plan`` and ``use`` serve CUDA graphs (``core/model/graphs``)::
+``decode_plan`` and ``use`` serve CUDA graphs (``core/run/graphs``)::
 
     plan = backend.decode_plan(num_rows, max_context)     # once per graph
     backend.use(plan)

@@ -22,7 +22,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class BlockFormat(IntEnum):
-    """Storage type of weights in blocks: 100 and ggml's number. See source/block_formats.h."""
+    """Storage type of weights in blocks: 100 and ggml's number. See source/gguf/block_formats.h."""
 
     Q4_0 = 102
     Q4_1 = 103

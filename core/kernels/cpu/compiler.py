@@ -244,8 +244,10 @@ def _try_lock(file: IO[str]) -> bool:
 
 
 def _sources() -> dict[str, bytes]:
-    """Read sources and headers; by file name."""
-    sources = {path.name: path.read_bytes() for path in sorted(SOURCES.glob("*"))}
+    """Read sources and headers, in folders by operation; by file name, which is unique."""
+    paths = sorted(path for path in SOURCES.rglob("*") if path.is_file())
+    sources = {path.name: path.read_bytes() for path in paths}
+    assert len(sources) == len(paths), "two sources have one name"
     if not any(map(_is_compiled, sources)):
         raise KernelsUnavailable(f"no kernel sources in {SOURCES}")
     return sources

@@ -47,7 +47,7 @@ class Epilogue(IntEnum):
     RELU_GATE = 20
     RELU2_GATE = 21
     CLAMPED_GATE = 32
-    """The gate of gpt-oss; see ``clamped_gate`` in source/epilogue.h."""
+    """The gate of gpt-oss; see ``clamped_gate`` in source/linear/epilogue.h."""
 
     @property
     def is_gated(self) -> bool:

@@ -74,7 +74,7 @@ class AttentionCall(ctypes.Structure):
 
 
 MAX_PARTS = 4
-"""Most parts of a matrix in several formats. Mirrors ``Products::MOST`` in source/layer.cpp."""
+"""Most parts of a matrix in several formats. Mirrors ``Products::MOST`` in layer/layer.cpp."""
 
 
 class NormCall(ctypes.Structure):

@@ -20,6 +20,7 @@ from core.contract.errors import ModelLoadError
 from core.kernels.cpu.library import kernels
 from core.models.spec import Undescribed
 from tests.support.checkpoints import CONTEXT, DECODER, VOCAB_SIZE
+from tests.support.damaged import Tensors, change_config, change_tensors
 from tests.support.described import (
     BFLOAT16,
     FLOAT32,
@@ -156,3 +157,46 @@ def test_peak_memory_of_a_load(family: str, weights: tuple[str, str], tmp_path: 
     assert num_samples > 20
     assert 100e6 < packed < 250e6
     assert 0.9 * packed < peak <= packed + max(0.1 * packed, 64e6)
+
+
+@each("value", [torch.nan, torch.inf])
+def test_a_model_whose_logits_are_not_finite_is_refused(value: float, tmp_path: Path) -> None:
+    def spoil(model: Any) -> None:
+        model.get_input_embeddings().weight[:, 5] = value
+
+    model = loaded(edited("llama", spoil, tmp_path))
+    with pytest.raises(ModelLoadError, match=r"^llama cannot be served: .* NaN or infinite logits"):
+        assembled(model)
+
+
+def swap_rows(tensors: Tensors) -> Tensors:
+    """A row of the first layer's keys becomes one of its values."""
+    keys, values = (f"model.layers.0.self_attn.{part}_proj.weight" for part in "kv")
+    both = torch.cat([tensors[keys], tensors[values]])
+    return tensors | {keys: both[: len(tensors[keys]) - 1], values: both[len(tensors[keys]) - 1 :]}
+
+
+def widen(tensors: Tensors) -> Tensors:
+    name = "model.layers.0.self_attn.q_proj.weight"
+    return tensors | {name: tensors[name][None]}
+
+
+def count(tensors: Tensors) -> Tensors:
+    name = "model.layers.0.mlp.down_proj.weight"
+    return tensors | {name: tensors[name].int()}
+
+
+@each("change", [swap_rows, widen, count])
+def test_other_tensors_of_as_many_values_are_refused(
+    change: Callable[[Tensors], Tensors], tmp_path: Path
+) -> None:
+    folder = edited("llama", lambda _: None, tmp_path)
+    change_tensors(folder, change)
+    with pytest.raises(Undescribed, match=r"have .* rows, not|has shape|has values of type"):
+        loaded(folder)
+
+
+def test_more_parameters_than_the_files_can_have_are_refused(tmp_path: Path) -> None:
+    change_config(edited("llama", lambda _: None, tmp_path), intermediate_size=1 << 24)
+    with pytest.raises(ModelLoadError, match=r"bytes of weights and a config\.json of"):
+        loaded(tmp_path)
