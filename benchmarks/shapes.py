@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.gguf.families import family_of
+from core.gguf.describe import values_of
 from core.gguf.file import GgufFile
 
 
@@ -61,8 +61,8 @@ def shape_of(model: Path) -> Shape:
 
 def shape_of_file(path: Path) -> Shape:
     """Read the shape from a GGUF file. Raises ModelLoadError, or KeyError for other families."""
-    family, fields = family_of(GgufFile.open(path))
-    return _gpt2(fields) if family.model_type == "gpt2" else _gated(fields)
+    _, values = values_of(GgufFile.open(path))
+    return _gpt2(values) if values["model_type"] == "gpt2" else _gated(values)
 
 
 def _gpt2(config: dict[str, Any]) -> Shape:

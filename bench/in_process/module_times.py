@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from bench.in_process.stage_times import StageTimes
 from core.attention.base import AttentionBackend, KernelBackend
 from core.batch.model_input import ModelInput
 from core.kernels.cpu.library import kernels
-from core.kernels.cpu.stage_times import StageTimes
 from core.load.loaded_model import LoadedModel
 
 CALIBRATION_CALLS = 1000

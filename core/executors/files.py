@@ -12,10 +12,9 @@ import torch
 
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
-from core.load.bars import download_options
 from core.load.config_files import check_generation_config, generation_of, raw_config
 from core.load.devices import pick_dtype
-from core.load.errors import named_errors
+from core.load.hub_files import fetch_weights
 from core.load.loaded_model import context_length
 from core.load.source import is_state_dict, source_of
 from core.load.weight_files import weight_files
@@ -23,7 +22,7 @@ from core.models.families import describe
 from core.models.names import Names
 from core.models.sizes import num_parameters
 from core.models.spec import DecoderSpec, Undescribed
-from core.system.checkpoint_files import find_file, folder_of, read_file
+from core.system.checkpoint_files import find_file, folder_of
 from core.weights.roles import MetaTensors, SafetensorsFiles, Tensors, shapes_in
 
 _CPU = torch.device("cpu")
@@ -109,30 +108,3 @@ def _weights(folder: Path) -> list[Path]:
     if any(path.suffix != ".safetensors" for path in paths):
         raise Undescribed("the weights are not in safetensors files")
     return paths
-
-
-_NAME = "model.safetensors"
-_INDEX = _NAME + ".index.json"
-
-
-def fetch_weights(source: str) -> None:
-    """Bring the files into the hub's cache that are not there; nothing if it has none.
-
-    Raises ModelLoadError where the hub refuses.
-    """
-    with named_errors(source):
-        if _fetch(source, _NAME) is None and (index := _fetch(source, _INDEX)) is not None:
-            names = read_file(index).get("weight_map")
-            for name in sorted(set(names.values())) if isinstance(names, dict) else ():
-                _fetch(source, str(name))
-
-
-def _fetch(source: str, name: str) -> Path | None:
-    """The path of a file in the hub's cache; None if the model has no such file."""
-    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - slow to import
-    from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
-
-    try:
-        return Path(hf_hub_download(source, name, **download_options(source)))
-    except EntryNotFoundError:  # also where the hub cannot be reached and the cache lacks it
-        return None

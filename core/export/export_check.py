@@ -12,7 +12,7 @@ import torch
 
 from core.contract.errors import ModelLoadError
 from core.export.writer import NewTensor, Writable, header
-from core.gguf.families import family_of
+from core.gguf.describe import values_of
 from core.gguf.file import GgufFile, Tensor
 from core.gguf.metadata import Metadata
 from core.gguf.reader import TensorInfo, read_header
@@ -56,8 +56,8 @@ def check_config(
     from transformers import AutoConfig  # noqa: PLC0415 - slow to import
 
     file = _file_of(metadata, tensors)
-    family, fields = family_of(file)
-    found = AutoConfig.for_model(**({"model_type": family.model_type} | fields))
+    _, values = values_of(file)
+    found = AutoConfig.for_model(**values)
     model: Any = loaded.module
     wanted = model.config.to_dict()
     if wanted.get("head_dim", 0) is None:

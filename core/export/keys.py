@@ -1,6 +1,6 @@
-"""The metadata of a model's architecture: what families.py reads, in reverse.
+"""The metadata of a model's architecture: what configurations.py reads, in reverse.
 
-Sources: llama.cpp's converter, and the keys that families.py reads.
+Sources: llama.cpp's converter, and the keys that configurations.py reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from core.contract.errors import ModelLoadError
 from core.export.writer import Writable
 from core.gguf.facts import YARN_KEYS, longrope_scale
-from core.gguf.families import FAMILIES, MIXTRAL, ModuleFamily
+from core.gguf.module_names import MIXTRAL, MODULES, ModuleNames
 
 Keys: TypeAlias = dict[str, Writable]
 """Metadata without the prefix of the architecture."""
@@ -31,7 +31,7 @@ class DescribedConfig:
     """A configuration as a file holds it: architecture, metadata, and tensors for RoPE."""
 
     architecture: str
-    family: ModuleFamily
+    names: ModuleNames
     keys: Keys
     factors: Factors = field(default_factory=dict)
 
@@ -53,9 +53,9 @@ def describe_config(config: Any) -> DescribedConfig:
             f"{', '.join(sorted(_DESCRIBED))} can"
         )
     architecture, describe = found
-    family = MIXTRAL if config.model_type == "mixtral" else FAMILIES[architecture]
+    names = MIXTRAL if config.model_type == "mixtral" else MODULES[architecture]
     keys, factors = describe(config)
-    return DescribedConfig(architecture, family, keys, factors)
+    return DescribedConfig(architecture, names, keys, factors)
 
 
 def _decoder(config: Any) -> Keys:

@@ -17,7 +17,7 @@ from core.contract.errors import ModelLoadError
 from core.export.keys import DescribedConfig
 from core.export.writer import NewTensor
 from core.gguf.blocks import BF16, F32, BlockType, Bytes
-from core.gguf.families import ModuleFamily
+from core.gguf.module_names import ModuleNames
 from core.gguf.quantise import Mix, fitting, plain, quantised
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.library import kernels
@@ -62,42 +62,42 @@ class NamedTensor:
         return self.stored.dim() > 1 and self.leaf not in _EXACT
 
 
-def tensors_of(model: Any, family: ModuleFamily) -> Iterator[NamedTensor]:
+def tensors_of(model: Any, names: ModuleNames) -> Iterator[NamedTensor]:
     """Arrange the parameters of a model as llama.cpp's converter does; a shared one once.
 
     Raises ModelLoadError for a parameter that a file of this family has no place for.
     """
     for name, parameter in model.named_parameters():
-        yield from _tensors(name, parameter.detach(), family, model.config)
+        yield from _tensors(name, parameter.detach(), names, model.config)
 
 
 def _tensors(
-    name: str, value: torch.Tensor, family: ModuleFamily, config: Any
+    name: str, value: torch.Tensor, names: ModuleNames, config: Any
 ) -> Iterator[NamedTensor]:
     module, _, suffix = name.rpartition(".")
     if suffix not in ("weight", "bias"):  # all experts of a layer are one parameter
         module, suffix = name, "weight"
-    prefix, leaves = _leaves(module, family)
+    prefix, leaves = _leaves(module, names)
     if not leaves:
         raise ModelLoadError(f"its parameter {name} has no place in a GGUF file of this family")
-    if family.norm_offset and module.endswith("norm"):
-        value = value.float() + family.norm_offset
-    is_permuted = family.permutes_heads and leaves[0] in _PERMUTED
+    if names.norm_offset and module.endswith("norm"):
+        value = value.float() + names.norm_offset
+    is_permuted = names.architecture.permutes_heads and leaves[0] in _PERMUTED
     num_heads = getattr(config, _PERMUTED[leaves[0]]) if is_permuted else None
-    if family.is_transposed and value.dim() == 2 and prefix:
+    if names.is_transposed and value.dim() == 2 and prefix:
         value = value.t()
     parts = value.chunk(len(leaves), dim=1) if len(leaves) > 1 else (value,)
     for leaf, part in zip(leaves, parts, strict=True):
         yield NamedTensor(f"{prefix}{leaf}.{suffix}", module, part, num_heads)
 
 
-def _leaves(module: str, family: ModuleFamily) -> tuple[str, list[str]]:
+def _leaves(module: str, names: ModuleNames) -> tuple[str, list[str]]:
     """The prefix of the layer, and the names without it of the tensors of a module."""
-    inside = module.removeprefix(f"{family.layers}.")
+    inside = module.removeprefix(f"{names.layers}.")
     if inside == module:
-        return "", [leaf for leaf, found in family.top.items() if found == module]
+        return "", [leaf for leaf, found in names.top.items() if found == module]
     number, _, inner = inside.partition(".")
-    return f"blk.{number}.", [leaf for leaf, found in family.layer.items() if found == inner]
+    return f"blk.{number}.", [leaf for leaf, found in names.layer.items() if found == inner]
 
 
 logger = logging.getLogger("roseinfer.core")
@@ -112,7 +112,7 @@ def new_tensors(model: Any, described: DescribedConfig, mix: Mix) -> list[NewTen
         NewTensor(name, factors.shape, F32, partial(_bytes, factors))
         for name, factors in described.factors.items()
     ]
-    named = list(tensors_of(model, described.family))
+    named = list(tensors_of(model, described.names))
     leaves = {tensor.leaf for tensor in named}
     num_layers = len({t.name.split(".")[1] for t in named if t.name.startswith("blk.")})
     compiled = kernels()

@@ -89,12 +89,6 @@ def narrowest(matrix: BlockMatrix) -> BlockMatrix:
     return BlockMatrix(BF16, *matrix.shape, narrow.view(torch.uint8).numpy())
 
 
-def rows_of(matrix: BlockMatrix, ids: torch.Tensor) -> torch.Tensor:
-    """Return the rows ``ids``, float32 ``[*ids.shape, columns]``."""
-    rows = matrix.taken(ids.reshape(-1).numpy())
-    return reference_values(rows).view(*ids.shape, matrix.columns)
-
-
 def reference_values(matrix: BlockMatrix) -> torch.Tensor:
     """Return float32 ``[rows, columns]``, computed by torch alone."""
     blocks = torch.from_numpy(np.ascontiguousarray(matrix.data)).view(-1, matrix.type.nbytes)

@@ -52,7 +52,7 @@ def _module(config: ModelConfig, device: torch.device) -> tuple[Any, torch.dtype
         dtype = pick_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
     else:
         file = GgufFile.open(path)
-        family, hf_config = config_of(file)
+        names, hf_config = config_of(file)
         dtype = gguf_dtype(config, file, device)
     with no_init_weights():  # parameters get no memory until they are written
         module = AutoModelForCausalLM.from_config(
@@ -60,5 +60,5 @@ def _module(config: ModelConfig, device: torch.device) -> tuple[Any, torch.dtype
         ).eval()
     module.tie_weights()
     if path is not None:
-        weights_in(file, family, module)  # refuses what is missing
+        weights_in(file, names, module)  # refuses what is missing
     return module, dtype

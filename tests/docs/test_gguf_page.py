@@ -3,7 +3,7 @@
 import re
 
 from core.gguf.architectures import ARCHITECTURES
-from core.gguf.families import FAMILIES
+from core.gguf.module_names import MODULES
 from tests.docs.markdown import ROOT, page
 
 PAGE = page(ROOT / "docs" / "quantised-models.md").text
@@ -16,4 +16,4 @@ def listed(row: str) -> list[str]:
 
 def test_the_page_lists_the_architectures_that_are_served() -> None:
     assert listed("architectures") == sorted(ARCHITECTURES)
-    assert listed("of them without the compiled kernels, and on CUDA") == sorted(FAMILIES)
+    assert listed("of them without the compiled kernels, and on CUDA") == sorted(MODULES)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from core.gguf.blocks import F32, BlockMatrix, BlockType
-from core.gguf.families import FAMILIES, MIXTRAL, ModuleFamily
+from core.gguf.module_names import MIXTRAL, MODULES, ModuleNames
 
 Values = Mapping[str, Any]
 """Integers are u32, floats f32; lists have the type of their first element."""
@@ -104,7 +104,7 @@ def byte_vocabulary(size: int) -> dict[str, Any]:
 
 def tensors_of(model: torch.nn.Module, name: str) -> dict[str, Raw]:
     """The tensors of a model of transformers, as llama.cpp's converter arranges them."""
-    family = MIXTRAL if name == "mixtral" else FAMILIES[name]
+    family = MIXTRAL if name == "mixtral" else MODULES[name]
     tensors = {}
     for parameter_name, parameter in model.named_parameters():
         for found, value in _tensors(parameter_name, parameter.detach(), family, model.config):
@@ -112,7 +112,7 @@ def tensors_of(model: torch.nn.Module, name: str) -> dict[str, Raw]:
     return tensors
 
 
-def _tensors(name: str, value: torch.Tensor, family: ModuleFamily, config: Any) -> Any:
+def _tensors(name: str, value: torch.Tensor, family: ModuleNames, config: Any) -> Any:
     module, _, suffix = name.rpartition(".")
     if not name.endswith((".weight", ".bias")):
         module, suffix = name, "weight"
@@ -123,7 +123,7 @@ def _tensors(name: str, value: torch.Tensor, family: ModuleFamily, config: Any) 
     number, _, inner = module.removeprefix(f"{family.layers}.").partition(".")
     leaves = [leaf for leaf, found in family.layer.items() if found == inner]
     value = value + family.norm_offset * inner.endswith("norm")
-    if family.permutes_heads and leaves[0] in ("attn_q", "attn_k"):
+    if family.architecture.permutes_heads and leaves[0] in ("attn_q", "attn_k"):
         heads = config.num_attention_heads
         heads = heads if leaves[0] == "attn_q" else config.num_key_value_heads
         value = value.view(heads, 2, -1, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)

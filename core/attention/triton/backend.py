@@ -37,9 +37,8 @@ from core.attention.triton.plan import (
 )
 from core.batch.model_input import ModelInput
 from core.contract.errors import ModelLoadError
-from core.kernels.triton.attention.parts import DecodePart
+from core.kernels.triton.attention.parts import SHORTEST_SPLIT, DecodePart
 from core.kernels.triton.attention.shape import kernel_shape, power_of_two
-from core.kernels.triton.attention.splits import SHORTEST_SPLIT
 from core.kernels.triton.types import IS_INTERPRETED
 from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage

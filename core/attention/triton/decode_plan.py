@@ -9,8 +9,7 @@ import torch
 
 from core.attention.triton.plan import ALIGN, Arrays, Layout, StepPlan, decode_part, split_arrays
 from core.batch.model_input import ModelInput
-from core.kernels.triton.attention.parts import DecodePart
-from core.kernels.triton.attention.splits import max_num_splits
+from core.kernels.triton.attention.parts import DecodePart, max_num_splits
 from core.system.pinned import WordArray
 
 

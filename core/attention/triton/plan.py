@@ -16,8 +16,14 @@ import numpy.typing as npt
 import torch
 
 from core.batch.model_input import ModelInput
-from core.kernels.triton.attention.parts import ChunkPart, DecodePart, SplitPart
-from core.kernels.triton.attention.splits import IntArray, first_tokens, split_lens
+from core.kernels.triton.attention.parts import (
+    ChunkPart,
+    DecodePart,
+    IntArray,
+    SplitPart,
+    first_tokens,
+    split_lens,
+)
 from core.system.pinned import WordArray
 
 ALIGN = 4

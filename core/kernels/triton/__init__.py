@@ -1,8 +1,8 @@
 """Triton kernels for CUDA, each with the function that launches it.
 
     attention/         paged attention: cache write, split-KV decode, merge, prompt chunks
-    quantised_linear   linear layer with int8 or float8 weights; tile sizes in quantised_tiles
-    norm               RMSNorm, with the residual addition before it
+    quantised_linear   linear layer with int8 or float8 weights, and its tile sizes
+    norm               RMSNorm
     rotary             RoPE, with the RMSNorm of each head (head_norm) before it
     gated              activation of a gated MLP times its gated input
     draw               sampling: one token of each row of logits

@@ -1,4 +1,4 @@
-"""RMSNorm, with the residual addition before it."""
+"""RMSNorm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import triton.language as tl
 def _rms_norm_kernel(
     output,
     states,
-    residual,  # [num_rows, size] contiguous, updated in place; or None
     weight,
     row_stride,
     epsilon,
@@ -24,13 +23,6 @@ def _rms_norm_kernel(
     dims = tl.arange(0, SIZE_PAD)
     mask = dims < SIZE
     x = tl.load(states + row * row_stride + dims, mask=mask, other=0.0).to(tl.float32)
-    if residual is not None:
-        stream = residual + row * SIZE + dims
-        total = (x + tl.load(stream, mask=mask, other=0.0).to(tl.float32)).to(
-            residual.dtype.element_ty
-        )
-        tl.store(stream, total, mask=mask)
-        x = total.to(tl.float32)
     x *= tl.rsqrt(tl.sum(x * x, 0) / SIZE + epsilon)
     scale = tl.load(weight + dims, mask=mask, other=0.0).to(tl.float32) + WEIGHT_OFFSET
     if ROUND_FIRST:
@@ -43,12 +35,10 @@ def rms_norm(
     weight: torch.Tensor,
     epsilon: float,
     *,
-    residual: torch.Tensor | None = None,
     weight_offset: float = 0.0,
 ) -> torch.Tensor:
-    """Normalise ``states`` [..., size], plus ``residual`` if given, and scale by ``weight``.
+    """Normalise ``states`` [..., size] and scale by ``weight``.
 
-    The sum is stored in ``residual``, which is contiguous and has the shape and type of ``states``.
     With a ``weight_offset`` (1 for Gemma) the result is rounded once, after scaling. Without one it
     is also rounded before scaling, as in Llama and Qwen. The last dimension of ``states`` is
     contiguous.
@@ -56,14 +46,12 @@ def rms_norm(
     size = states.shape[-1]
     rows = states if states.dim() == 2 else states.reshape(-1, size)
     assert rows.stride(1) == 1
-    assert residual is None or (residual.is_contiguous() and residual.shape == states.shape)
     output = torch.empty(states.shape, dtype=states.dtype, device=states.device)
     size_pad = 1 << (size - 1).bit_length()
     if rows.shape[0]:
         _rms_norm_kernel[(rows.shape[0],)](
             output,
             rows,
-            residual,
             weight,
             rows.stride(0),
             epsilon,

@@ -6,9 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from core.kernels.triton.attention.parts import DecodePart, SplitPart
+from core.kernels.triton.attention.parts import MAX_SPLITS, DecodePart, SplitPart
 from core.kernels.triton.attention.shape import KernelShape
-from core.kernels.triton.attention.splits import MAX_SPLITS
 
 
 @triton.jit

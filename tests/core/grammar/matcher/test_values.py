@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from core.gguf.blocks import BLOCK_TYPES, BlockMatrix, BlockType
-from core.gguf.values import reference_values, rows_of, values_of
+from core.gguf.values import reference_values, values_of
 from tests.support.gguf_blocks import random_matrix
 
 QUANTISED = [kind for kind in BLOCK_TYPES.values() if not kind.is_plain]
@@ -110,12 +110,6 @@ def test_a_large_matrix_is_computed_in_pieces():
     whole = values_of(matrix)
     assert torch.equal(whole[40:69], values_of(matrix.part(40, 69)))
     assert torch.equal(values_of(matrix, torch.bfloat16), whole.bfloat16())
-
-
-def test_rows_are_looked_up():
-    matrix = random_matrix(BLOCK_TYPES[14], 9, 512)
-    ids = torch.tensor([[8, 0], [3, 3]])
-    assert torch.equal(rows_of(matrix, ids), values_of(matrix)[ids])
 
 
 def test_rows_are_permuted_block_for_block():

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from bench.in_process.stage_times import StageTimes
 from core.batch.logits import Logits
 from core.batch.model_input import ModelInput
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import padded_rows
-from core.kernels.cpu.stage_times import StageTimes
 from core.run.forward import EagerForward, ForwardPass
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 from tests.support.described import executor_of, wrapped

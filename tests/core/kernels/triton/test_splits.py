@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from core.kernels.triton.attention.splits import (
+from core.kernels.triton.attention.parts import (
     FIRST_ALIGN,
     MAX_SPLITS,
     first_tokens,

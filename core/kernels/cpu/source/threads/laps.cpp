@@ -1,4 +1,4 @@
-// The kinds of stages by name. See core/kernels/cpu/stage_times.py.
+// The kinds of stages by name. See bench/in_process/stage_times.py.
 #include "laps.h"
 #include "vec.h"
 
