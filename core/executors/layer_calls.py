@@ -17,6 +17,7 @@ from core.kernels.cpu.structures import LayerCall, Matrix, ModelCall, Table
 from core.kv.layer_spec import LayerSpec
 from core.models import spec as specs
 from core.models.spec import DecoderSpec
+from core.observe import load_progress
 from core.weights.packer import Packer
 from core.weights.quantiser import Quantiser
 from core.weights.roles import RoleReader
@@ -58,12 +59,15 @@ class CallBuilder:
     def build(self) -> Calls:
         """Read every tensor. Raises Undescribed for a checkpoint that the spec does not fit."""
         check_supported(self._spec)
+        load_progress.begin("loading weights", len(self._spec.layers) + 1)
         model = self._model()
+        load_progress.advance()
         calls, layers = [], []
         for i, layer in enumerate(self._spec.layers):
             builder = LayerBuilder(self._roles, self._spec.hidden_size, layer, i)
             calls.append(builder.call(self._workspace))
             layers.append(builder.layer_spec())
+            load_progress.advance()
         self._roles.reader.check_all_read()
         return Calls(self._spec, model, calls, layers, self._workspace, self._roles.kept)
 
