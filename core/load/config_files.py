@@ -15,7 +15,14 @@ from core.system.checkpoint_files import find_file, folder_of, is_there, read_fi
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 """Fields of a generation config that are the defaults of requests."""
 
-_LAYERS, _MOST_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers"), 1 << 16
+_SIZES = {
+    *("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    *("head_dim", "global_head_dim", "qk_rope_head_dim", "rotary_dim", "hidden_size", "n_embd"),
+}
+"""Those of which transformers makes lists and tables on the CPU, before it reads any tensor."""
+
+_MOST = 1 << 18
+"""Layers or columns; no model has half as many."""
 
 _GENERATION = "generation_config.json"
 """transformers ignores it if it is broken, and with it end tokens and defaults of sampling."""
@@ -40,17 +47,20 @@ def load_config(config: ModelConfig, source: str) -> Any:
 def raw_config(config: ModelConfig, source: str) -> dict[str, Any]:
     """The content of the file that ``load_config`` reads. Raises ModelLoadError.
 
-    Also for more layers than memory may have: transformers would make lists of them.
+    Also for sizes that no model has, whose lists and tables would fill the memory.
     """
     source = config.config or source
     path = Path(source) if Path(source).is_file() else find_file(source, "config.json")
     if path is None:
         raise ModelLoadError(f"{source} has no config.json")
     content: dict[str, Any] = read_file(path)
-    for part in (content, *(value for value in content.values() if isinstance(value, dict))):
-        for name in _LAYERS:
-            if isinstance(count := part.get(name), int) and count > _MOST_LAYERS:
-                raise ModelLoadError(f"{path}: {name} is more than {_MOST_LAYERS}")
+    parts: list[Any] = [content]
+    while parts:
+        for name, value in parts.pop().items():
+            if isinstance(value, dict):
+                parts.append(value)
+            elif name in _SIZES and isinstance(value, int) and value > _MOST:
+                raise ModelLoadError(f"{path}: {name} is more than {_MOST}")
     return content
 
 

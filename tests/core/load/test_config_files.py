@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from core import builtin_model
+from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
-from core.load.config_files import SAMPLING, check_generation_config, end_ids, generation_of
+from core.load.config_files import (
+    SAMPLING,
+    check_generation_config,
+    end_ids,
+    generation_of,
+    raw_config,
+)
 from tests.support.checkpoints import random_model
 
 IDS = st.none() | st.integers(0, 9) | st.lists(st.integers(0, 9), min_size=1, max_size=3)
@@ -81,3 +88,13 @@ def test_a_broken_file_is_named(tmp_path):
     (tmp_path / "generation_config.json").write_text("[1]")
     with pytest.raises(ModelLoadError, match=r"generation_config\.json holds no JSON object"):
         generation_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"num_hidden_layers": 1 << 40}, {"head_dim": 1 << 31}, {"text_config": {"n_layer": 1 << 31}}],
+)
+def test_sizes_that_would_fill_the_memory_are_refused(tmp_path, fields):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"} | fields))
+    with pytest.raises(ModelLoadError, match=r"(num_hidden_layers|head_dim|n_layer) is more than"):
+        raw_config(ModelConfig(model=str(tmp_path)), str(tmp_path))

@@ -37,7 +37,13 @@ def test_the_product_of_what_was_before_is_not_rounded(width: int, tmp_path: Pat
     """The share of the other part may have a unit of int8 values as a factor."""
     library = tmp_path / f"fold{width}.so"
     flags = [*FLAGS, "-march=haswell", "-O1", "-ffp-contract=off", f"-DROSE_WIDTH={width}"]
-    command = [find_compiler(), *flags, f"-I{SOURCES}", "-shared", str(PROGRAM)]
+    command = [
+        find_compiler(),
+        *flags,
+        *headers,
+        "-shared",
+        str(PROGRAM),
+    ]
     subprocess.run([*command, "-o", str(library)], check=True)  # noqa: S603 - ours
     random = np.random.default_rng(0)
     acc, part = random.normal(size=(2, 4096)).astype(np.float32)

@@ -22,7 +22,13 @@ PROGRAM = Path(__file__).with_name("team.cpp")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder: Path = tmp_path_factory.mktemp("team")
     target = folder / "team.so"
-    command = [find_compiler(), *FLAGS, f"-I{SOURCES}", "-shared", "-pthread"]
+    command = [
+        find_compiler(),
+        *FLAGS,
+        *headers,
+        "-shared",
+        "-pthread",
+    ]
     subprocess.run([*command, str(PROGRAM), "-o", str(target)], check=True)  # noqa: S603 - ours
     library = ctypes.CDLL(str(target))
     library.wrong_tiles.restype = ctypes.c_int64
