@@ -282,7 +282,7 @@ def test_a_precompiled_header_that_is_of_no_use_is_left_out(
 
 def test_the_sources_that_take_longest_are_there() -> None:
     assert {f"{name}.cpp" for name in compiler.LONGEST} <= {
-        source.name for source in compiler.SOURCES.iterdir()
+        source.name for source in compiler.SOURCES.rglob("*.cpp")
     }
 
 

@@ -37,6 +37,7 @@ def test_the_product_of_what_was_before_is_not_rounded(width: int, tmp_path: Pat
     """The share of the other part may have a unit of int8 values as a factor."""
     library = tmp_path / f"fold{width}.so"
     flags = [*FLAGS, "-march=haswell", "-O1", "-ffp-contract=off", f"-DROSE_WIDTH={width}"]
+    headers = [f"-I{path}" for path in SOURCES.iterdir()]
     command = [
         find_compiler(),
         *flags,

@@ -22,6 +22,7 @@ PROGRAM = Path(__file__).with_name("team.cpp")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder: Path = tmp_path_factory.mktemp("team")
     target = folder / "team.so"
+    headers = [f"-I{path}" for path in SOURCES.iterdir()]
     command = [
         find_compiler(),
         *FLAGS,
