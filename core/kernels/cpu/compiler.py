@@ -25,6 +25,9 @@ logger = logging.getLogger("roseinfer.core")
 TIMEOUT = 300.0
 """Seconds after which a running compiler is stopped."""
 
+LOCK_TIMEOUT = TIMEOUT
+"""Seconds to wait for another process that compiles."""
+
 COMMON = "common.h"
 """The header that is compiled once for all sources, if it is beside them."""
 
@@ -218,11 +221,11 @@ def _alone(library: Path) -> Iterator[None]:
 
 
 def _wait_for(file: IO[str]) -> None:
-    """Take the lock of a file, or wait for it until ``TIMEOUT``."""
+    """Take the lock of a file, or wait for it until ``LOCK_TIMEOUT``."""
     if _try_lock(file):
         return
     logger.info("another process compiles these kernels; waiting for it")
-    end = time.monotonic() + TIMEOUT
+    end = time.monotonic() + LOCK_TIMEOUT
     while time.monotonic() < end:
         time.sleep(POLL_INTERVAL)
         if _try_lock(file):

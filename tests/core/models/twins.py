@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 import torch
-from core.proof.reference import draw
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from core.attention.base import AttentionBackend
@@ -30,6 +29,7 @@ from core.kv.layer_spec import LayerSpec
 from core.kv.storage import KVStorage
 from core.models.families import describe
 from core.models.spec import DecoderSpec
+from core.proof.trial import draw
 from core.weights.packer import Packer
 from core.weights.roles import RoleReader, SafetensorsFiles
 from tests.core.models.cases import SIZES, Case

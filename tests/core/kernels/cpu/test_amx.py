@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.cpu_products import multiply
 from core.gguf.blocks import BLOCK_TYPES, BlockType
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.blocks import BlockFormat, pack_blocks
@@ -71,8 +72,8 @@ def test_int8_has_the_same_bits_without_tiles() -> None:
     tiles, vectors = kernels(), without_tiles()
     assert tiles is not None
     weight, x = torch.randn(100, 1500), torch.randn(37, 1500)
-    expected = pack(tiles, [weight], [None], Format.INT8).multiply(x)
-    assert torch.equal(pack(vectors, [weight], [None], Format.INT8).multiply(x), expected)
+    expected = multiply(pack(tiles, [weight], [None], Format.INT8), x)
+    assert torch.equal(multiply(pack(vectors, [weight], [None], Format.INT8), x), expected)
 
 
 @pytest.mark.slow
@@ -83,7 +84,7 @@ def test_blocks_have_the_same_bits_without_tiles(kind: BlockType) -> None:
     assert fmt is not None
     matrix, x = random_matrix(kind, 100, 1024), torch.randn(300, 1024)
     found, expected = (
-        pack_blocks(library, fmt, [matrix.data], 1024, [None]).multiply(x)
+        multiply(pack_blocks(library, fmt, [matrix.data], 1024, [None]), x)
         for library in (tiles, vectors)
     )
     assert torch.equal(found, expected)

@@ -173,9 +173,9 @@ def test_a_structure_that_differs_from_its_mirror_is_refused(monkeypatch) -> Non
     check_layouts(found.layout)
     fields = [*structures.LayerStep._fields_, ("more", ctypes.c_int64)]
     longer = type("LayerStep", (ctypes.Structure,), {"_fields_": fields})
-    known = library._MIRRORS
+    known = library.MIRRORS
     for name, mirror in (("LayerStep", longer), ("Other", structures.LayerStep)):
-        monkeypatch.setattr(library, "_MIRRORS", {**known, name: mirror})
+        monkeypatch.setattr(library, "MIRRORS", {**known, name: mirror})
         with pytest.raises(KernelsUnavailable, match=name):
             check_layouts(found.layout)
 
@@ -213,7 +213,7 @@ def test_a_lock_that_is_not_released_is_passed_over(sources, tmp_path, monkeypat
     cache = tmp_path / "cache"
     made = compiled_library(cache)
     made.unlink()
-    monkeypatch.setattr(compiler, "TIMEOUT", 0.0)
+    monkeypatch.setattr(compiler, "LOCK_TIMEOUT", 0.0)
     with made.with_suffix(".lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         assert compiled_library(cache) == made
@@ -282,7 +282,7 @@ def test_a_precompiled_header_that_is_of_no_use_is_left_out(
 
 def test_the_sources_that_take_longest_are_there() -> None:
     assert {f"{name}.cpp" for name in compiler.LONGEST} <= {
-        source.name for source in compiler.SOURCES.iterdir()
+        source.name for source in compiler.SOURCES.rglob("*.cpp")
     }
 
 
