@@ -30,7 +30,7 @@ class LoadProgress:
     """The present stage of one load. Any thread may read and write."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._now = LoadStage("starting")
 
     @property
@@ -45,7 +45,7 @@ class LoadProgress:
     def advance(self, count: int = 1) -> None:
         """Count more as done."""
         with self._lock:
-            self._now = self._now._replace(done=self._now.done + count)
+            self.show(self._now._replace(done=self._now.done + count))
 
     def show(self, stage: LoadStage) -> None:
         """Replace the present stage."""
