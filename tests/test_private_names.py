@@ -18,7 +18,6 @@ OTHERS = OWN | sys.stdlib_module_names
 PRIVATE = re.compile(r"_[a-z]\w*", re.IGNORECASE)
 NAMED = re.compile(r"(torch|transformers|litestar|uvicorn)(\.\w+)*\._[a-z]\w*", re.IGNORECASE)
 ALLOWED = {
-    "core/kernels/cpu/linear.py": "of the same class",
     "server/settings/flags.py": "a type of argparse that has no other name",
     "benchmarks/quality.py": "of our own engine",
     "benchmarks/gpu/memory.py": "of our own engine",

@@ -14,6 +14,7 @@ from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.load.config_files import check_generation_config, generation_of, raw_config
 from core.load.devices import pick_dtype
+from core.load.errors import named_errors
 from core.load.hub_files import fetch_weights
 from core.load.loaded_model import context_length
 from core.load.source import is_state_dict, source_of
@@ -22,7 +23,7 @@ from core.models.families import describe
 from core.models.names import Names
 from core.models.sizes import num_parameters
 from core.models.spec import DecoderSpec, Undescribed
-from core.system.checkpoint_files import find_file, folder_of
+from core.system.checkpoint_files import check_file, find_file, folder_of
 from core.weights.roles import MetaTensors, SafetensorsFiles, Tensors, shapes_in
 
 _CPU = torch.device("cpu")
@@ -56,9 +57,10 @@ def folder_files(config: ModelConfig) -> Files:
         raise Undescribed("the weights are not in safetensors files")
     source = source_of(config)
     is_here = Path(source).exists()
-    if not is_here and find_file(source, "config.json") is None:
-        raise Undescribed(f"the hub has no config.json of {source} for this user")
-    values = raw_config(config, source)
+    with named_errors(config.config or source):
+        if not is_here and find_file(source, "config.json") is None:
+            raise Undescribed(f"the hub has no config.json of {source} for this user")
+        values = raw_config(config, source)
     context = context_length(SimpleNamespace(**values)) or 0
     spec, names = describe(values, context)
     if spec.num_positions is not None:  # another key may say more
@@ -70,6 +72,8 @@ def folder_files(config: ModelConfig) -> Files:
     if folder is None:
         raise Undescribed(f"{source} is no directory")
     paths = _weights(folder)
+    for path in paths:
+        check_file(path)
     _check_size(spec, paths, folder)
     check_generation_config(source)
     ends, sampling = generation_of(folder)

@@ -248,7 +248,7 @@ def _try_lock(file: IO[str]) -> bool:
 
 def _sources() -> dict[str, bytes]:
     """Read sources and headers, in folders by operation; by file name, which is unique."""
-    paths = sorted(path for path in SOURCES.rglob("*") if path.is_file())
+    paths = sorted(path for path in SOURCES.rglob("*") if path.suffix in {".cpp", ".h"})
     sources = {path.name: path.read_bytes() for path in paths}
     assert len(sources) == len(paths), "two sources have one name"
     if not any(map(_is_compiled, sources)):

@@ -138,7 +138,7 @@ def test_the_path_of_the_model():
     assert found == Finding("path", "ok", "whole model in one call")
     slow = engine.path(settings(engine=EngineConfig(attention_backend="torch")))
     assert slow.state == "note"
-    assert slow.text.startswith("layer by layer, not whole model in one call: attention 'torch'")
+    assert slow.text.startswith("transformers' modules, not whole model in one call: attention")
 
 
 def test_the_spec_of_the_model():
