@@ -16,8 +16,8 @@ from tests.support.builders import make_request
 def profiled(request):
     """The built-in model's engine, its profile, and the classes of its modules.
 
-    With the first attention all layers are one call of the kernel, with the other one they are
-    called in turn.
+    With the first attention all layers are one call of the kernel, with the other one
+    transformers' modules are.
     """
     if request.param == "cpu" and kernels() is None:
         pytest.skip("no C++ compiler")
@@ -25,7 +25,8 @@ def profiled(request):
     classes, backends = set(), []
 
     def instrument(model, attention):
-        classes.update(type(module).__name__ for module in model.modules())
+        modules = [] if model.module is None else model.module.modules()
+        classes.update(type(module).__name__ for module in modules)
         backends.append(attention)
         return profile.modules.instrument(model, attention)
 
