@@ -38,7 +38,7 @@ class LoadedModel:
     eos_token_ids: frozenset[int]
     default_sampling: dict[str, float]
     config_eos_ids: frozenset[int] = frozenset()  # a configuration without any has its class's
-    num_parameters: int = 0  # before modules are fused; without matrices in a GGUF file's blocks
+    num_parameters: int = 0
     config: Any = None
     executor: Executor | None = None
     in_blocks: bool = False  # some matrices of the executor

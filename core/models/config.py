@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -101,7 +102,7 @@ class Config:
         """Refuse a key with a value that was not read and is not inert."""
         for key, value in self.values.items():
             if key not in self.read and not is_inert(key) and value not in (None, False, [], {}):
-                raise Undescribed(f"{key} is {value!r}, which this row does not know")
+                raise Undescribed(f"{key} is {reprlib.repr(value)}, which this row does not know")
 
     def count(self, key: str, default: Any = _REQUIRED) -> int:
         """A value that counts something which there is, and which memory may have."""

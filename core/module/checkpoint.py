@@ -54,7 +54,7 @@ def _load_pretrained(config: ModelConfig, source: str, device: torch.device) -> 
             f"already quantised with {method!r}"
         )
     torch_import.restore()
-    # on a CPU our fused modules pass float32 to the modules of the quantisation library
+    # on a CPU the parts around quantised layers are float32 unless the operator names a type
     is_wide = device.type == "cpu" and config.dtype == "auto"
     load = functools.partial(load, dtype=torch.float32 if is_wide else dtype, **placement(device))
     with _quantisation_errors(method):
