@@ -61,6 +61,8 @@ def folder_files(config: ModelConfig) -> Files:
         if not is_here and find_file(source, "config.json") is None:
             raise Undescribed(f"the hub has no config.json of {source} for this user")
         values = raw_config(config, source)
+    if config.trust_remote_code and values.get("auto_map"):
+        raise Undescribed("its own code computes it")
     context = context_length(SimpleNamespace(**values)) or 0
     spec, names = describe(values, context)
     if spec.num_positions is not None:  # another key may say more

@@ -16,6 +16,7 @@ from core.contract.errors import ModelLoadError
 from core.contract.info import ONE_CALL, ModelPath
 from core.kernels.cpu import library
 from core.kernels.cpu.compiler import KernelsUnavailable
+from tests.support.damaged import change_config
 from tests.support.each import each
 from tests.support.tokenizers import byte_level
 from tests.zoo.shrink import tiny_config, tiny_model
@@ -78,6 +79,14 @@ def test_attention_outside_of_the_kernels_is_the_reason(tmp_path: Path) -> None:
     path = load_engine(saved(tmp_path, "qwen3"), limits(attention_backend="torch")).info.path
     assert path.name == MODULES
     assert path.slower_because == "attention 'torch' is not part of the compiled kernels"
+
+
+def test_code_of_the_model_s_own_is_the_reason(tmp_path: Path) -> None:
+    model = saved(tmp_path, "qwen3")
+    change_config(tmp_path, auto_map={"AutoTokenizer": "own.Tokens"})
+    trusting = ModelConfig(model=model.model, trust_remote_code=True)
+    assert try_path(model, limits()) == WHOLE
+    assert try_path(trusting, limits()).slower_because == "its own code computes it"
 
 
 def test_a_type_that_the_kernels_lack_is_the_reason(tmp_path: Path) -> None:
