@@ -106,7 +106,7 @@ def _special_tokens(
     if (given := values.get("added_tokens_decoder")) is not None:
         added = {int(i): AddedToken(**token) for i, token in given.items()}
     else:
-        added = _older_files(folder, values) | backend.get_added_tokens_decoder()
+        added = _older_files(folder, values, backend) | backend.get_added_tokens_decoder()
     if isinstance(values.get("extra_special_tokens"), dict):
         own |= values.pop("extra_special_tokens")
     if "additional_special_tokens" in values:
@@ -125,8 +125,11 @@ def _own_names(values: dict[str, Any], kinds: Any) -> dict[str, Any]:
     return {name: values.pop(name) for name in names if isinstance(values[name], kinds)}
 
 
-def _older_files(folder: Path, values: dict[str, Any]) -> dict[int, AddedToken]:
-    """Read special_tokens_map.json into ``values``, and return the tokens of added_tokens.json."""
+def _older_files(folder: Path, values: dict[str, Any], backend: Tokenizer) -> dict[int, AddedToken]:
+    """Read special_tokens_map.json into ``values``, and return the tokens of added_tokens.json.
+
+    Raises LookupError where added_tokens.json and tokenizer.json give a token or an id differently.
+    """
     for name, value in _object(folder / "special_tokens_map.json").items():
         if isinstance(value, dict) and name != "extra_special_tokens":
             value = AddedToken(**{**value, "special": True})  # noqa: PLW2901
@@ -135,9 +138,15 @@ def _older_files(folder: Path, values: dict[str, Any]) -> dict[int, AddedToken]:
         values[name] = value
     others = values.get("extra_special_tokens") or []
     special = {str(value) for name in NAMES if (value := values.get(name))} | {*map(str, others)}
+    added = _object(folder / "added_tokens.json")
+    for text, index in added.items():
+        if backend.token_to_id(text) not in (None, index) or (
+            backend.id_to_token(index) not in (None, text)
+        ):
+            raise LookupError(f"added_tokens.json and tokenizer.json differ on {text!r}")
     return {
         index: AddedToken(text, normalized=text not in special, special=text in special)
-        for text, index in _object(folder / "added_tokens.json").items()
+        for text, index in added.items()
     }
 
 
