@@ -127,7 +127,7 @@ FOLDER_CYCLES = {}
 """Folders whose direct children may import one another in a circle."""
 
 NO_TORCH = (
-    "core.scheduler.fair_queue",
+    "core.state.fair_queue",
     "core.scheduler",
     "core.state.sequence",
     "core.kv",

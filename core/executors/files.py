@@ -17,6 +17,7 @@ from core.load.devices import pick_dtype
 from core.load.errors import named_errors
 from core.load.hub_files import fetch_weights
 from core.load.loaded_model import context_length
+from core.load.room import check_room
 from core.load.source import is_state_dict, source_of
 from core.load.weight_files import weight_files
 from core.models.families import describe
@@ -74,6 +75,7 @@ def folder_files(config: ModelConfig) -> Files:
     if folder is None:
         raise Undescribed(f"{source} is no directory")
     paths = _weights(folder)
+    check_room(config, None)
     for path in paths:
         check_file(path)
     _check_size(spec, paths, folder)

@@ -17,8 +17,8 @@ from core.engine.failures import MAX_FAILED_STEPS, is_fatal
 from core.observe.step_timer import StepTimer
 from core.pooling.runner import TextRunner
 from core.run.limits import max_step_seconds
-from core.scheduler.fair_queue import Entry, FairQueue, fair_entries
 from core.scheduler.step_time import StepTime
+from core.state.fair_queue import Entry, FairQueue, fair_entries
 
 logger = logging.getLogger("roseinfer.core")
 

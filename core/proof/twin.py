@@ -114,7 +114,7 @@ class _Sizes:
         self._rope_dim: int | None = values.get("qk_rope_head_dim")
         self._groups: int = values.get("n_group") or 1
         num = self._num_kv * ratio  # all heads together are the stream where the original has that
-        stream = _HEAD_DIM * (num + (self._dim * heads != hidden))
+        stream = num * (_HEAD_DIM if self._dim * heads == hidden else _WIDE)
         self._fixed = {
             **_FIXED,
             **dict.fromkeys(

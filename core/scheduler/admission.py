@@ -11,7 +11,7 @@ from itertools import islice
 
 from core.kv.manager import KVCacheManager, Release
 from core.scheduler.demand import Demand, End, peak_growth
-from core.scheduler.fair_queue import FairQueue
+from core.state.fair_queue import FairQueue
 from core.state.sequence import Sequence
 
 NUM_CONSIDERED = 32

@@ -1,1 +1,1 @@
-"""The state of a sequence."""
+"""The state of a sequence, and the queue that sequences and jobs wait in."""

@@ -21,14 +21,15 @@ _BASES = {BASE, "PreTrainedTokenizer"}
 """Names of the base class, without "Fast" at the end."""
 
 _ANY = "apertus arcee deepseek_v3 dots1 exaone4 gemma4_text gpt_oss hunyuan_v1_dense"
-_ANY += " hunyuan_v1_moe llama llama4_text nanochat seed_oss smollm3"
+_ANY += " hunyuan_v1_moe llama llama4_text nanochat seed_oss smollm3 cwm exaone mellum"
 _FILES = "ernie4_5 ernie4_5_moe glm4 glm4_moe granite granitemoe mimo_v2_flash minimax_m2"
-_FILES += " ministral3 mistral mixtral nemotron olmo2 olmo3 phi3 stablelm"
+_FILES += " ministral3 mistral mixtral nemotron olmo2 olmo3 phi3 stablelm gpt_bigcode internlm3"
+_FILES += " iquestcoder ministral"
 
 REGISTERED: dict[str, str | None] = {
     **dict.fromkeys(_ANY.split()),
     **dict.fromkeys(_FILES.split(), BASE),
-    **dict.fromkeys(("gemma2", "gemma3_text"), "GemmaTokenizer"),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "GemmaTokenizer"),
     **dict.fromkeys(("gpt_neox", "olmoe"), "GPTNeoXTokenizer"),
     **dict.fromkeys(("gpt2", "phi", "starcoder2"), "GPT2Tokenizer"),
     **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3", "qwen3_moe"), "Qwen2Tokenizer"),

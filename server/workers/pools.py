@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from core.contract.errors import RequestCancelled
-from core.scheduler.fair_queue import Entry, FairQueue, fair_entries
+from core.state.fair_queue import Entry, FairQueue, fair_entries
 
 P = ParamSpec("P")
 T = TypeVar("T")

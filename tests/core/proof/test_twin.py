@@ -41,7 +41,7 @@ def test_a_twin_has_the_pattern_of_its_original(family: str) -> None:
     assert pattern(small) == pattern(real)
     assert kinds(small) == kinds(real)
     assert small.ties_head == real.ties_head
-    assert small.hidden_size <= 272
+    assert small.hidden_size <= 384
     assert len(small.layers) <= 12
     shapes = [shape for layer in small.layers for _, shape in layer.tensors(small.hidden_size)]
     assert max(max(shape) for shape in [*shapes, *dict(small.tensors()).values()]) <= 640
@@ -93,7 +93,7 @@ def heads(**changes: Any) -> tuple[int, int, int, int]:
 
 
 def test_heads_keep_their_ratio() -> None:
-    assert heads() == (4, 2, 16, 80)  # heads together are not the residual stream
+    assert heads() == (4, 2, 16, 96)  # heads together are not the residual stream
     assert heads(num_attention_heads=8) == (4, 4, 16, 64)  # they are
     assert heads(num_attention_heads=9, num_key_value_heads=3)[:2] == (6, 2)
     assert heads(num_key_value_heads=1)[:2] == (8, 1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.scheduler.fair_queue import NUM_REMEMBERED, Entry, FairQueue, fair_entries
+from core.state.fair_queue import NUM_REMEMBERED, Entry, FairQueue, fair_entries
 from core.state.sequence import Sequence
 from tests.support.builders import make_sequence
 
