@@ -207,14 +207,17 @@ def test_what_is_not_read_goes_transformers_way(tmp_path, caplog):
     byte_level().save_pretrained(tmp_path)
     expected = byte_level().encode("the fox")
     fields = fields_of(tmp_path)
+    none = {"config": None, "added_tokens": None}
     for written, reason in (
+        ({"added_tokens": {"<new>": 0}}, "added_tokens.json and tokenizer.json differ on '<new>'"),
+        ({"added_tokens": {"<|im_end|>": 9}}, "tokenizer.json differ on"),
         ({"config": {"model_type": "bert"}}, "no rule says which tokenizer class models of type"),
         ({"config": {"auto_map": {}}}, "config.json names code of its own"),
         ({"config": {"tokenizer_class": "X"}, "tokenizer_config": {}}, "config.json names the tok"),
         ({"tokenizer_config": fields | {"tokenizer_class": "T5Tokenizer"}}, "the rules of T5Tok"),
         ({"tokenizer_config": fields | {"fix_mistral_regex": True}}, "has fix_mistral_regex"),
     ):
-        folder = write(tmp_path, **{"config": None, "tokenizer_config": fields, **written})
+        folder = write(tmp_path, **none | {"tokenizer_config": fields} | written)
         with pytest.raises(NotReadError, match=reason):
             read_tokenizer(folder)
     with caplog.at_level(logging.DEBUG, "roseinfer.core"):
