@@ -38,7 +38,7 @@ class Runner(Protocol):
 
     @property
     def profile(self) -> Sequence[KindReport]:
-        """Where the time of the steps went since ``clear_profile``; empty without --profile."""
+        """The time of the steps since ``clear_profile``, by kind; empty without --profile."""
 
 
 class CpuShare:

@@ -28,13 +28,13 @@ class Axis:
         return cls(label, tuple(step * index for index in range(count + 1)))
 
     def share(self, value: float) -> float:
-        """Where a value is, between 0 and 1."""
+        """The position of a value on the axis, between 0 and 1."""
         return value / self.ticks[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line through points. ``labels`` stand beside its points, which are then marked."""
+    """A line through points. ``labels`` are drawn beside its points, which are then marked."""
 
     points: Sequence[tuple[float, float]]
     kind: str

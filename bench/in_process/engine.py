@@ -60,7 +60,7 @@ class InProcessEngine:
 
     @property
     def profile(self) -> tuple[KindReport, ...]:
-        """Where the time of the steps went since ``clear_profile``."""
+        """The time of the steps since ``clear_profile``, by kind of step."""
         return self._instruments.report()
 
     def clear_profile(self) -> None:

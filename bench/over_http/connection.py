@@ -43,7 +43,7 @@ class ServerAddress:
 
 
 class Exchange:
-    """What has come of an answer. Event loop only.
+    """The part of an answer that has arrived. Event loop only.
 
     ``on_body(now, chunk)`` gets the body of a successful answer (200); ``now`` is the
     ``time.perf_counter()`` at which the bytes arrived. Any other body is kept in ``error_body``.

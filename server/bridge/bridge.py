@@ -149,7 +149,7 @@ class EngineBridge:
             await self._wait_closed(CLOSE_TIMEOUT / 2)
 
     def cancel_all(self) -> None:
-        """Cancel every open response, also those that are blocked on a client."""
+        """Cancel every open response, also if it is blocked on a client."""
         for stream in list(self._streams):
             stream.cancel()
 

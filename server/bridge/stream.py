@@ -25,7 +25,7 @@ Relay: TypeAlias = Callable[[list[ChoiceOutput]], bool]
 
 
 class ChoiceEnd(NamedTuple):
-    """How a choice ended, and what the engine did for it. No reason: it did not end by itself."""
+    """The end of a choice and the engine's work for it. No reason: it did not end by itself."""
 
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
@@ -108,7 +108,7 @@ class ResponseStream:
             self._on_end()
 
     def ends(self) -> list[ChoiceEnd]:
-        """How each choice ended; of one that has not, what the engine has done so far for it."""
+        """The end of each choice; of one that has not ended, the engine's work so far."""
         return [
             end or ChoiceEnd(work=self._work_of(request.request_id))
             for request, end in zip(self.requests, self._ends, strict=True)

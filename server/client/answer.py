@@ -156,7 +156,7 @@ class ServerAnswer(asyncio.Protocol):
             await self._news()
 
     async def receive(self) -> tuple[bytes, bool]:
-        """What has arrived of the body, possibly nothing, and whether it is the end.
+        """The next piece of the body, possibly empty, and true at its end.
 
         Raises ServerFailed after the last piece if the end is missing.
         """
@@ -332,7 +332,7 @@ def _tls() -> ssl.SSLContext:
 
 
 async def sickness(address: Address, path: str, seconds: float) -> str:
-    """What is wrong with a server, in words; empty if ``path`` answers 200 in time."""
+    """The fault of a server, in words; empty if ``path`` answers 200 within ``seconds``."""
     head = request_head("GET", path.encode(), [(b"accept", b"*/*")], address)
     answer = ServerAnswer(head, silence=seconds)
     try:

@@ -108,7 +108,7 @@ class NewGrammars:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to generate, and how to send it.
+    """The prompts and parameters of a response, and the renderer that makes its body.
 
     ``params`` has one entry per prompt. Every prompt is generated ``num_choices`` times, and
     choice ``j`` of prompt ``p`` has index ``p * num_choices + j``, in the engine's requests and

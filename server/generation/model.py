@@ -34,7 +34,7 @@ MARK = "Be brief and polite."
 
 @dataclass(frozen=True, slots=True)
 class Families:
-    """How the model writes tool calls and thinking.
+    """The model's formats of tool calls and of thinking.
 
     Detected from the chat template, unless the operator chose them. None: the family has none.
     ``tool`` is generic if the template shows neither tools nor a known form of calls.
@@ -84,7 +84,7 @@ class Families:
 
     @property
     def markup(self) -> CallMarkup:
-        """How the model writes calls. ``call_parser`` parses it."""
+        """The form in which the model writes calls. ``call_parser`` parses it."""
         return self.call_parser.markup_for(self.chat_template or "")
 
     @property
@@ -111,7 +111,7 @@ def _rendered(tokenizer: Tokenizer, *turns: tuple[str, str], **variables: Any) -
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What a request is translated against. Immutable; any thread may use it.
+    """The model as translation sees it. Immutable; any thread may use it.
 
     ``fingerprint`` changes when equal requests with equal seeds may get different answers.
     """

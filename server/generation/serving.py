@@ -42,7 +42,7 @@ class Serving:
 
     @classmethod
     def of(cls, settings: Settings, bridge: EngineBridge) -> Serving:
-        """What belongs to these settings, created now on the running event loop."""
+        """Create the parts for these settings. Call it on the running event loop."""
         return cls(
             settings=settings,
             bridge=bridge,
@@ -77,7 +77,7 @@ ServingDep: TypeAlias = NamedDependency[Serving]
 
 
 def admitted(request: AnyRequest, model_name: str | None) -> tuple[Serving, Ticket]:
-    """What serves a request for this model, and its ticket.
+    """The ``Serving`` of a request for this model, and the request's ticket.
 
     Raises Unavailable if the server takes no new work, APIError if it has another model.
     """

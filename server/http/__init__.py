@@ -1,1 +1,1 @@
-"""What every API shares of HTTP: errors, paths, origins, bodies, events."""
+"""HTTP that every API shares: errors, paths, origins, bodies, events."""

@@ -80,7 +80,7 @@ async def plain(body: bytes, coding: str, most: int) -> bytes:
 
 
 def decompress(body: bytes, coding: str, most: int) -> bytes:
-    """As ``plain``. It decodes one byte more than ``most`` at most.
+    """Do what ``plain`` does. It decodes one byte more than ``most`` at most.
 
     A gzip body may be several members, whose contents are joined (RFC 1952, section 2.2).
     """

@@ -1,4 +1,4 @@
-"""What answers are written to in place of ``send``."""
+"""BodyWriter: writes answers to a connection in place of ``send``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """ConnectionLimit: how many connections are open, and which of them ends for a new one.
 
-Up to ``limit`` connections have requests. RESERVE more are opened: probes of health are answered on
+Up to ``limit`` connections have requests. RESERVE more are opened: health probes are answered on
 them, other requests get 503. From ``limit`` open connections on, each new one ends the oldest that
 has waited for MIN_AGE without a request (silent, idle, or with an incomplete head). Where there is
 none and the reserve is used up, the oldest connection that only waits for its client to read a

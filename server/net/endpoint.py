@@ -47,7 +47,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Where clients find the server."""
+        """The URL at which clients reach the server."""
         if self.socket_path is not None:
             return f"unix:{self.socket_path}"
         host, port = self.listener.getsockname()[:2]
@@ -128,7 +128,7 @@ def listen_unix(path: str) -> socket.socket:
 
 
 def _reason(error: OSError, port: int) -> str:
-    """What is wrong with an address, and what to do."""
+    """The cause of the error for an address, and the remedy."""
     match error.errno:
         case errno.EADDRINUSE:
             process = listening_process(port)

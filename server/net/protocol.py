@@ -45,7 +45,7 @@ class ConnectionLimits:
 
 
 class Phase(Enum):
-    """What a connection is doing."""
+    """The state of a connection."""
 
     REQUEST = auto()  # no byte of one has arrived
     HEAD = auto()

@@ -96,7 +96,7 @@ _ENDINGS = {"client": "client left", "deadline": "time over", "server": "server 
 
 
 def _ending(record: RequestRecord) -> str:
-    """How it ended, in words if it did not end well."""
+    """The end of a request, in words if it did not end well."""
     ended_by = record.ended_by
     if ended_by is None:
         return "ended"

@@ -134,7 +134,7 @@ class RequestLog:
 
 
 def _as_seen(record: RequestRecord) -> RequestRecord:
-    """What a client may know: not what others have sent."""
+    """The record without what other clients have sent."""
     miss = record.cache_miss
     if miss is None or miss.reason != "other_salt":
         return record

@@ -82,7 +82,7 @@ class Trace:
 
 
 def trace_of(scope: Any) -> Trace:
-    """The trace of an HTTP scope; a new one if nobody follows the request."""
+    """The trace of an HTTP scope; a new one if none was set."""
     trace: Trace | None = scope.setdefault("state", {}).get(SCOPE_KEY)
     return Trace() if trace is None else trace
 
@@ -99,7 +99,7 @@ class Texts:
 
     @property
     def text(self) -> str:
-        """What was generated, by choice; thinking stands before the text after it."""
+        """The generated text of all choices, in order. Thinking comes before the answer."""
         return BETWEEN.join("".join(self._choices[index]) for index in sorted(self._choices))
 
     def take_prompts(self, prompts: Sequence[Sequence[int]], tokenizer: Tokenizer) -> None:
@@ -169,7 +169,7 @@ _NO_WORK = Work(until=0.0)
 
 
 def _sum_of(works: Sequence[Work | None], choices_per_prompt: int) -> tuple[Work, float]:
-    """What all choices did, with the most steps of one, and the mean of their batches.
+    """The work of all choices, with the most steps of one, and the mean of their batches.
 
     A prompt's cached tokens count once, with its first choice.
     """

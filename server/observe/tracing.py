@@ -31,7 +31,7 @@ def span_name(record: RequestRecord) -> str:
 
 
 def span_attributes(record: RequestRecord) -> dict[str, str | bool | float | list[str]]:
-    """What is known of an ended request, without its texts. Our own times are milliseconds."""
+    """The attributes of an ended request, without its texts. Our own times are milliseconds."""
     found: dict[str, str | bool | float | list[str] | None] = {
         "gen_ai.operation.name": path_at(record.route).operation or None,
         "gen_ai.provider.name": "roseinfer",

@@ -1,4 +1,4 @@
-"""What the renderers of all APIs share: protocol, envelope, usage, and the deltas of messages."""
+"""The common part of all renderers: protocol, envelope, usage, and the deltas of messages."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class UsageCounter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """How a choice's text becomes a message.
+    """The options with which a choice's text becomes a message.
 
     ``new_parser`` makes the tool-call parser of one choice. None: all text is content.
     ``call_finish_reason`` is the finish reason of a choice that made calls and then stopped.
@@ -181,7 +181,7 @@ class ChoiceDeltas:
         return self._parser is None
 
     def feed(self, output: StepOutput) -> list[Delta]:
-        """What the output adds to the message. All thinking comes before any text."""
+        """The deltas of an output. All thinking comes before any text."""
         deltas: list[Delta] = []
         if output.thinking and self._options.shows_reasoning:
             deltas.append(Reasoning(output.thinking))
@@ -204,7 +204,7 @@ class ChoiceDeltas:
 
 
 def arguments_object(text: str) -> Any:
-    """A call's arguments as a JSON object; those that the limit of tokens has cut become {}."""
+    """A call's arguments as a JSON object; {} if the limit of tokens has cut them."""
     try:
         is_object = isinstance(msgspec.json.decode(text), dict)
     except (msgspec.DecodeError, RecursionError):

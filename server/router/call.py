@@ -1,4 +1,4 @@
-"""What a router reads of a client's request, and what it changes before it passes it on."""
+"""The parts of a client's request that a router reads or changes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _NAME = re.compile(rb'\s*+:\s*+("(?:[^"\\]|\\.){0,3072}+")')
 
 
 class UpstreamQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What a router needs to know of a body. Everything else is skipped, not decoded.
+    """The fields of a body that a router reads. Everything else is skipped, not decoded.
 
     The decoder takes 100 ms for 32 MiB of empty lists, and holds the event loop meanwhile: a body
     is read once for all of this.
@@ -133,7 +133,7 @@ def with_model(body: bytes, wanted: UpstreamQuery, new: str) -> bytes:
 
 
 def _places(body: bytes, key: bytes, name: str) -> Iterator[tuple[int, int]]:
-    """Where a field ``key``, in quotes, has the value ``name``: the value's start and end."""
+    """Start and end of each value ``name`` of a field ``key``, which is in quotes."""
     at = -1
     for _ in range(MAX_PLACES):
         at = body.find(key, at + 1)
@@ -206,7 +206,7 @@ def _through_first_user(raw: msgspec.Raw) -> list[bytes]:
 
 
 def _next_item(text: str, at: int) -> int:
-    """Where the next item of a list begins, or the list ends."""
+    """The position at which the next item of a list begins, or the list ends."""
     while text[at : at + 1] in _BETWEEN:
         at += 1
     return at

@@ -85,7 +85,7 @@ class Order:
         )
 
     def head(self, address: Address) -> bytes:
-        """What is sent to a server before the body."""
+        """The bytes that a server gets before the body."""
         key, size = self.model.api_key, len(self.body.data)
         return request_head(self.method, self.target, self.headers, address, key=key, size=size)
 

@@ -55,7 +55,7 @@ class Traffic:
             await self._closed(CLOSE_TIMEOUT)
 
     def cancel_all(self) -> None:
-        """End every open request, also those that are blocked on a client."""
+        """End every open request, also if it is blocked on a client."""
         for watched in list(self._open):
             watched.cancel()
 

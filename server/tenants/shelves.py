@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class _Shelf(Generic[K, V]):
-    """What one owner has, oldest first, each with its bytes."""
+    """The values of one owner, oldest first, each with its bytes."""
 
     number: int  # shelves count up, so that of two owners with as much the older one comes first
     values: OrderedDict[K, tuple[V, int]] = field(default_factory=OrderedDict)

@@ -106,7 +106,7 @@ class Keys:
     def tenant(
         self, headers: Iterable[tuple[bytes, bytes]], client: tuple[str, int] | None
     ) -> Tenant:
-        """Who asks: the holder of the key in the headers, else the client's address.
+        """The tenant of a request: the holder of the key in the headers, else the client's address.
 
         A missing or wrong key is refused by ``key_guard``: only after routing is it known whether
         the route needs one.

@@ -127,7 +127,7 @@ def _prompt_and_length(
 def _thinking(
     request: ChatCompletionRequest, model: ServedModel, prompt: list[int], *, is_constrained: bool
 ) -> Thinking | None:
-    """How the output marks thinking. None: tags in it are plain text.
+    """The marks of thinking in the output. None: tags in it are plain text.
 
     Thinking is not expected if it has to be turned on and was not, or if the prompt has ended it.
     A constrained output then has none: the constraint applies from the first character on.

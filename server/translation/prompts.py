@@ -88,7 +88,7 @@ def counted_prompt(
     model: ServedModel,
     tools: Sequence[Mapping[str, Any]],
 ) -> list[int]:
-    """As ``chat_prompt``, of a conversation that may exceed the context: nothing is generated."""
+    """The ``chat_prompt`` of a conversation that may exceed the context: nothing is generated."""
     check_nesting(request)
     size = len(msgspec.json.encode(request.messages))
     if size > MAX_TOKENIZED:

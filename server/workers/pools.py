@@ -29,7 +29,7 @@ is_abandoned: ContextVar[Callable[[], bool]] = ContextVar("is_abandoned", defaul
 
 
 def is_cancelled() -> bool:
-    """Whether the client of the running job has left. False outside of a WorkerPool."""
+    """Return true if the client of the running job has left. False outside of a WorkerPool."""
     return is_abandoned.get()()
 
 
@@ -40,7 +40,7 @@ def checkpoint() -> None:
 
 
 class FairSlots:
-    """So many at a time. Those that wait are next fairly by tenant. Event loop only."""
+    """A number of slots. Waiting requests get them fairly by tenant. Event loop only."""
 
     def __init__(self, limit: int) -> None:
         self.num_running = 0  # callers that have a slot

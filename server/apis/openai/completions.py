@@ -119,7 +119,7 @@ class CompletionRenderer(EventRenderer):
         )
 
     def _prompt_offsets(self, token_ids: Sequence[int]) -> list[int]:
-        """Where each prompt token's text begins, in code points. Hidden tokens have no text."""
+        """The start of each prompt token's text, in code points. Hidden tokens have no text."""
         detokenizer = self._envelope.tokenizer.detokenizer((), skip_special_tokens=True)
         offsets, offset = [], 0
         for token_id in token_ids:

@@ -1,4 +1,4 @@
-"""What embeddings and scores share: the model's facts, inputs and the renderer."""
+"""The common part of embeddings and scores: the model's facts, inputs and the renderer."""
 
 from __future__ import annotations
 

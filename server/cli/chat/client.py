@@ -32,7 +32,7 @@ class ChatError(Exception):
 
 
 class StartError(ChatError):
-    """There is nobody to talk to, or a server that wants another key. ``code`` is the exit code."""
+    """No server answers, or one that wants another key. ``code`` is the exit code."""
 
     def __init__(self, message: str, code: int = 2, *, wants_key: bool = False) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Ending:
-    """How an answer ended: counts of the server and its finish reason, where it gave them."""
+    """The end of an answer: the server's counts and finish reason, if it gave them."""
 
     finish_reason: str | None = None
     prompt_tokens: int | None = None

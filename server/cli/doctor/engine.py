@@ -75,7 +75,7 @@ def path(settings: Settings) -> Finding:
 
 
 def decoder(settings: Settings, *, repeats: bool = False) -> Finding:
-    """What the row of the model's family makes of its configuration, and the verdict on it.
+    """The spec that the row of the model's family makes of its configuration, and its verdict.
 
     ``repeats``: prove it again.
     """

@@ -194,7 +194,7 @@ class Reader:
 
 
 def unit_meaning(unit: str) -> str:
-    """What a unit of a JSON string's inside stands for."""
+    """The text that a unit of a JSON string's inside encodes."""
     meaning: str = json.loads(f'"{unit}"', strict=False)
     return meaning
 

@@ -1,6 +1,6 @@
 """JsonCallParser: base of the families that write a call as ``{"name": …, "arguments": {…}}``.
 
-HermesParser, GenericParser, Llama3JsonParser: those that differ in their tags only.
+HermesParser, GenericParser, Llama3JsonParser: the families that differ in their tags only.
 """
 
 from __future__ import annotations

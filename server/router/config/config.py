@@ -63,12 +63,12 @@ class RoutedModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def health_path(self) -> str:
-        """Where to ask whether the server takes requests and makes progress."""
+        """The path that answers 200 while the server takes requests and makes progress."""
         return self.health or ("/readyz" if self.serve is not None else "/health")
 
     @property
     def live_path(self) -> str:
-        """Where to ask whether the process works at all."""
+        """The path that answers 200 while the process works at all."""
         return "/livez" if self.serve is not None else self.health_path
 
 

@@ -1,4 +1,4 @@
-"""What a router loads and unloads next. No I/O and no clock: it looks at models and decides."""
+"""The next loads and unloads of a router: a function of its models, without I/O and clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class ModelState(Enum):
-    """Where the process of a model is. Only READY ones get requests."""
+    """The state of a model's process. Only READY ones get requests."""
 
     UNLOADED = "unloaded"
     LOADING = "loading"
@@ -45,7 +45,7 @@ class ModelSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBudget:
-    """How much may be loaded at once. ``min_loaded``: see RouteConfig."""
+    """The limits of what is loaded at once. ``min_loaded``: see RouteConfig."""
 
     max_loaded: float = math.inf
     memory: float = math.inf
@@ -61,7 +61,7 @@ Plan = list[tuple[ModelState, ModelSlot]]  # which state each of these slots is 
 
 
 def plan(slots: Sequence[ModelSlot], room: MemoryBudget, now: float) -> Plan:
-    """What to do now. The caller does it and sets the states, and asks again on any event.
+    """The changes of state due now. The caller makes them, and asks again on any event.
 
     Models are loaded in the order in which they were wanted; none overtakes one that waits for
     room. Idle models make room first, then the one that was used longest ago.
