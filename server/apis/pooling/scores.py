@@ -70,7 +70,7 @@ def translate_rerank(request: RerankRequest, model: ServedModel) -> Job:
 
 def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
     """One pair for each score. Raises InvalidRequest."""
-    pooling_of(model)
+    pooling_of(model)  # a model that generates is refused before the texts are compared
     first = [request.text_1] if isinstance(request.text_1, str) else request.text_1
     second = [request.text_2] if isinstance(request.text_2, str) else request.text_2
     if len(first) not in (1, len(second)):
