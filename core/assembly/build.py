@@ -16,8 +16,9 @@ from core.executors.described import Described, described_and
 from core.executors.load import load_described
 from core.grammar.compiler import GrammarCompiler
 from core.load.devices import pick_device
+from core.load.loaded_model import LoadedModel
 from core.load.source import source_of
-from core.module.loader import LoadedModel, load_model
+from core.module.loader import load_model
 from core.observe.load_progress import Stages
 from core.proof.prove import check_proved
 from core.run.limits import Limits
@@ -154,6 +155,6 @@ def _info(model: LoadedModel, built: BuiltRunner, num_token_ids: int) -> EngineI
         default_sampling=model.default_sampling,
         eos_token_ids=tuple(sorted(model.eos_token_ids)),
         computation=built.description,
-        path=built.acceleration.path,
+        path=built.path,
         num_threads=built.num_threads,
     )

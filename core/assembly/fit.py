@@ -16,7 +16,7 @@ from core.kernels.cpu.library import kernels
 from core.load.devices import pick_device
 from core.module.skeleton import build_skeleton
 from core.run.limits import Limits
-from core.sizing.budget import on_cpu
+from core.sizing.budget import cpu_cache_budget
 from core.sizing.cache import kv_dtype, plan_cache
 
 
@@ -53,7 +53,7 @@ def estimate_fit(model_config: ModelConfig, config: EngineConfig) -> Fit:
             backend = "torch" if kernels() is None else "cpu"
     limits = Limits.of(model, config)
     cache_dtype = kv_dtype(model, config)
-    budget = on_cpu(
+    budget = cpu_cache_budget(
         model, layers, attention_factory(backend, model, config), limits, to_load=nbytes
     )
     fixed = config.kv_cache_memory

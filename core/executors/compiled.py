@@ -105,9 +105,7 @@ class CompiledExecutor:
         self._point(call.inputs + 4 * num_tokens * inputs, num_tokens)
         workspace = self._calls.workspace
         workspace.fit(num_tokens)
-        workspace.point(
-            x, batch.positions.data_ptr(), self._angles_of, (call.inputs, self._input_columns)
-        )
+        workspace.point(x, batch.positions.data_ptr(), self._angles_of, (call.inputs, inputs))
         room = self._logits.of(num_logits)
         if len(self._best) < num_logits:
             self._best = (c_int64 * num_logits)()

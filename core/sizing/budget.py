@@ -146,10 +146,10 @@ def cache_budget(
         fixed = _cuda_budget(model, limits, config, largest_step)
     if fixed is not None:
         return lambda _length: fixed
-    return on_cpu(model, hook.layers, make_attention, limits)
+    return cpu_cache_budget(model, hook.layers, make_attention, limits)
 
 
-def on_cpu(
+def cpu_cache_budget(
     model: LoadedModel,
     layers: Sequence[LayerSpec],
     make_attention: BackendFactory,
