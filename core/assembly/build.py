@@ -131,7 +131,7 @@ def assemble(
 
 
 def _end_token_ids(model: LoadedModel, tokenizer: Tokenizer) -> frozenset[int]:
-    """What ends an answer: what generation_config, config, tokenizer or chat template names.
+    """The tokens that end an answer: generation_config, config, tokenizer or template name them.
 
     A config that names none has its class's default, which may be any token of this vocabulary:
     beside a generation_config, its ids must be special tokens.

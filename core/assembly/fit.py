@@ -22,7 +22,7 @@ from core.sizing.cache import kv_dtype, plan_cache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What a server of the model would have. Sizes are bytes, counts are tokens.
+    """Sizes of a server of the model: of memory in bytes, of contexts and the cache in tokens.
 
     ``own_context`` is the model's context or the operator's; memory may lower it to
     ``max_model_len``.

@@ -83,7 +83,7 @@ def build_runner(
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """What computes a model, before it has a KV cache.
+    """A model's computation and its attention, before there is a KV cache.
 
     ``fix_length`` settles RoPE for a context; ``backend`` is the name of the attention.
     """

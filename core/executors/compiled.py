@@ -64,7 +64,7 @@ class CompiledExecutor:
         self._tables: list[AngleTable] = []
 
     def fix_length(self, max_model_len: int) -> None:
-        """See Executor. Needed before the first step."""
+        """Make the tables of angles, see Executor. Needed before the first step."""
         layers = self._spec_of(max_model_len).layers
         ropes = [layers[i].mixer.rope for i in self._rotated.values()]
         self._tables = [AngleTable(partial(angles_of, rope)) for rope in ropes if rope is not None]

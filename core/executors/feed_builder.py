@@ -19,7 +19,7 @@ from core.weights.roles import Group, Weight
 
 
 class FeedBuilder:
-    """Packs what a layer has behind its mixer. ``shapes`` are those of the layer's roles."""
+    """Packs the weights of a layer behind its mixer. ``shapes`` are those of the layer's roles."""
 
     def __init__(self, of: RolePacker, index: int, shapes: Mapping[str, Shape]) -> None:
         self._of, self._index, self._shapes = of, index, shapes

@@ -27,7 +27,7 @@ from core.weights.roles import RoleReader
 class Calls:
     """The arguments of the kernels, and what they point to.
 
-    ``layers`` are what attention and the KV cache need.
+    ``layers`` are the layers' attention for a backend and the KV cache.
     """
 
     spec: DecoderSpec

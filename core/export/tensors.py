@@ -60,7 +60,7 @@ class NamedTensor:
 
     @property
     def is_quantised(self) -> bool:
-        """Whether it is a matrix that a mix has a type for."""
+        """Return true for a matrix that a mix has a type for."""
         return self.stored.dim() > 1 and self.leaf not in _EXACT
 
 

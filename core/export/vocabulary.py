@@ -212,4 +212,4 @@ PROBES = (
     *(" ".join(map(chr, characters)) for characters in _RANGES),
     "".join(f"{a}{b}" for a, b in itertools.permutations("a Z9.\n'\t-\u00e9\u4e2d_", 2)),
 )
-"""They have no special tokens and no unassigned characters."""
+"""Texts without special tokens and unassigned characters."""

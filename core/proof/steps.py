@@ -44,13 +44,13 @@ NUM_COMPARED = 2
 """Last tokens of a chunk whose logits are compared."""
 
 CUT_ELSEWHERE = 37
-"""Where the first sequence is cut when it is computed again: within a block of the cache, and not
-where it was cut before."""
+"""Tokens up to the cut when the first sequence is computed again: within a block of the cache, and
+other than those of the first cuts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How many tokens of each sequence are computed when a step ends.
+    """The number of tokens of each sequence that are computed when a step ends.
 
     The logits of the last ``num_compared`` are compared; ``finding`` is the reason to refuse if
     they differ.
