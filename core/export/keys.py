@@ -1,6 +1,6 @@
-"""The metadata of a model's architecture: what configurations.py reads, in reverse.
+"""The metadata of a model's architecture, as core.gguf.configurations reads it.
 
-Sources: llama.cpp's converter, and the keys that configurations.py reads.
+Source: llama.cpp's converter.
 """
 
 from __future__ import annotations

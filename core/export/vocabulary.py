@@ -1,4 +1,4 @@
-"""The metadata of a tokenizer: what tokenizer.py reads, in reverse.
+"""The metadata of a tokenizer, as core.gguf.vocabulary.tokenizer reads it.
 
 A file names a pre-tokenizer, and stores no normalizer or decoder. So what a reader makes of the
 metadata is compared with the tokenizer over texts of many scripts before anything is written.
