@@ -25,6 +25,10 @@ _FP8_CAPABILITY = (8, 9)
 """The compute capability from which Triton reads float8 (e4m3)."""
 
 _MODULES: PathName = "transformers' modules"
+_DEVICES = {"cuda": "CUDA", "cpu": "a CPU"}
+
+Instrument: TypeAlias = Callable[[LoadedModel, AttentionBackend], AttentionBackend]
+"""Gets a model and its attention before the first step; returns the attention to use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +90,6 @@ def _attention(hook: AttentionHook) -> Attention:
 
 def _listed(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-
-
-_DEVICES = {"cuda": "CUDA", "cpu": "a CPU"}
-
-Instrument: TypeAlias = Callable[[LoadedModel, AttentionBackend], AttentionBackend]
-"""Gets a model and its attention before the first step; returns the attention to use."""
 
 
 def attention_factory(name: str, model: LoadedModel, config: EngineConfig) -> BackendFactory:

@@ -16,8 +16,9 @@ from core.executors.described import Described, described_and
 from core.executors.load import load_described
 from core.grammar.compiler import GrammarCompiler
 from core.load.devices import pick_device
+from core.load.loaded_model import LoadedModel
 from core.load.source import source_of
-from core.module.loader import LoadedModel, load_model
+from core.module.loader import load_model
 from core.observe.load_progress import Stages
 from core.proof.prove import check_proved
 from core.run.limits import Limits
@@ -130,7 +131,7 @@ def assemble(
 
 
 def _end_token_ids(model: LoadedModel, tokenizer: Tokenizer) -> frozenset[int]:
-    """What ends an answer: what generation_config, config, tokenizer or chat template names.
+    """The tokens that end an answer: generation_config, config, tokenizer or template name them.
 
     A config that names none has its class's default, which may be any token of this vocabulary:
     beside a generation_config, its ids must be special tokens.
@@ -154,6 +155,6 @@ def _info(model: LoadedModel, built: BuiltRunner, num_token_ids: int) -> EngineI
         default_sampling=model.default_sampling,
         eos_token_ids=tuple(sorted(model.eos_token_ids)),
         computation=built.description,
-        path=built.acceleration.path,
+        path=built.path,
         num_threads=built.num_threads,
     )

@@ -16,13 +16,13 @@ from core.kernels.cpu.library import kernels
 from core.load.devices import pick_device
 from core.module.skeleton import build_skeleton
 from core.run.limits import Limits
-from core.sizing.budget import on_cpu
+from core.sizing.budget import cpu_cache_budget
 from core.sizing.cache import kv_dtype, plan_cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What a server of the model would have. Sizes are bytes, counts are tokens.
+    """Sizes of a server of the model: of memory in bytes, of contexts and the cache in tokens.
 
     ``own_context`` is the model's context or the operator's; memory may lower it to
     ``max_model_len``.
@@ -53,7 +53,7 @@ def estimate_fit(model_config: ModelConfig, config: EngineConfig) -> Fit:
             backend = "torch" if kernels() is None else "cpu"
     limits = Limits.of(model, config)
     cache_dtype = kv_dtype(model, config)
-    budget = on_cpu(
+    budget = cpu_cache_budget(
         model, layers, attention_factory(backend, model, config), limits, to_load=nbytes
     )
     fixed = config.kv_cache_memory

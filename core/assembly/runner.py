@@ -29,15 +29,14 @@ from core.sizing.cache import KVCache, kv_dtype, make_cache
 class BuiltRunner:
     """A runner and its KV cache.
 
-    ``acceleration`` is that with the attention that serves; ``description`` names the modules and
-    the attention backend; ``num_threads`` are torch's on the CPU. ``limits`` have a lower context
-    than wanted where memory is too little for the model's.
+    ``description`` names the modules and the attention backend; ``num_threads`` are torch's on the
+    CPU. ``limits`` have a lower context than wanted where memory is too little for the model's.
     """
 
     runner: ModelRunner
     cache: KVCache
     limits: Limits
-    acceleration: Acceleration
+    path: ModelPath
     description: str
     num_threads: int
 
@@ -71,21 +70,20 @@ def build_runner(
             f"{model.architecture} cannot be served: its forward pass gives NaN or infinite logits"
         )
     connect_hand_over(model, runner)
-    acceleration = served.acceleration
     graphs = "" if forward is forward.eager else " in CUDA graphs"
     return BuiltRunner(
         runner=runner,
         cache=cache,
         limits=limits,
-        acceleration=acceleration,
-        description=f"{acceleration.description}, attention {backend!r}{graphs}",
+        path=served.acceleration.path,
+        description=f"{served.acceleration.description}, attention {backend!r}{graphs}",
         num_threads=torch.get_num_threads(),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """What computes a model, before it has a KV cache.
+    """A model's computation and its attention, before there is a KV cache.
 
     ``fix_length`` settles RoPE for a context; ``backend`` is the name of the attention.
     """

@@ -14,7 +14,7 @@ SMALLEST = 64 << 20
 """Bytes of weights below which it is not worth a thread."""
 
 WIDER_BLOCKS = 33 / 32
-"""By how much blocks of a GGUF file grow at most when packed: integers of 6 bits get a byte."""
+"""The most that blocks of a GGUF file grow when packed: integers of 6 bits get a byte."""
 
 
 def touch_ahead(config: ModelConfig, root: Path = ROOT) -> None:

@@ -11,7 +11,7 @@ from core.kernels.cpu.structures import ANGLES
 from core.models.spec import Rope
 
 AnglesOf = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-"""From positions ``[1, n]`` to cosines and sines, float32 ``[1, n, rotated]`` and contiguous."""
+"""Maps positions ``[1, n]`` to cosines and sines, float32 ``[1, n, rotated]`` and contiguous."""
 
 
 class AngleTable:
@@ -27,18 +27,18 @@ class AngleTable:
         self._addresses: tuple[list[int], list[int]] = [], []
         self._arrays: list[ctypes.Array[ctypes.c_void_p]] = []
         self.num_positions = 0
-        """Those that are known: all below."""
+        """The angles of all positions below this one are known."""
         self.rotated = 0
-        """Columns. Known once there are positions."""
+        """Rotated columns of a head; 0 until the first ``cover``."""
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """Of the arrays that the kernel reads; see ``ModelCall``. Valid until ``cover``."""
+        """The addresses of the arrays that the kernel reads, see ``ModelCall``; until ``cover``."""
         cosines, sines = map(ctypes.addressof, self._arrays)
         return cosines, sines
 
     def cover(self, num_positions: int) -> None:
-        """Know the angles of so many positions."""
+        """Compute the angles of the first ``num_positions`` positions that are not known yet."""
         if num_positions <= self.num_positions:
             return
         end = -(-num_positions // ANGLES) * ANGLES

@@ -17,7 +17,7 @@ from core.weights.roles import Weight
 
 
 class LatentBuilder:
-    """Packs what a layer of latent attention has up to its output."""
+    """Packs the weights of a layer's latent attention, but for its output."""
 
     def __init__(
         self, of: RolePacker, mixer: LatentAttention, index: int, shapes: Mapping[str, Shape]
@@ -87,7 +87,7 @@ class LatentBuilder:
 
 
 class AttentionBuilder:
-    """Packs what a layer of attention has up to its output."""
+    """Packs the weights of a layer's attention, but for its output."""
 
     def __init__(
         self, of: RolePacker, mixer: Attention, index: int, shapes: Mapping[str, Shape]
@@ -138,7 +138,7 @@ class AttentionBuilder:
         return self._of.stack(parts, bias)
 
     def _set_heads(self, call: LayerCall) -> None:
-        """What is done with queries, keys and values before attention."""
+        """Set the operations on queries, keys and values before attention."""
         mixer, norm = self._mixer, self._mixer.head_norm
         call.clip = mixer.clip or 0.0
         call.reuses_keys = int(mixer.keys_of is not None)

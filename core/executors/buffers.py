@@ -16,9 +16,11 @@ from core.system.huge_pages import zeros
 LEAST_ROWS = 8
 """Rows of logits that a buffer has room for, at least."""
 
-LINE = 16
-"""float32 values of a cache line."""
+LINE_BYTES = 64
+"""Bytes of a cache line."""
 
+LINE = LINE_BYTES // 4
+"""float32 values of a cache line."""
 
 BUFFERS = ("normed", "projected", "query", "key", "hidden", "inner", "attended", "expanded")
 """Fields of LayerStep that point to rows of intermediate results."""
@@ -111,10 +113,6 @@ class LogitsBuffer:
             rows = self._buffer[:size].view(num_rows, self._stride)[:, : self._vocab_size]
             self._room = LogitsRoom(rows, rows.data_ptr(), self._stride)
         return self._room
-
-
-LINE_BYTES = 64
-"""Bytes of a cache line."""
 
 
 class Memory:

@@ -64,7 +64,7 @@ class CompiledExecutor:
         self._tables: list[AngleTable] = []
 
     def fix_length(self, max_model_len: int) -> None:
-        """See Executor. Needed before the first step."""
+        """Make the tables of angles, see Executor. Needed before the first step."""
         layers = self._spec_of(max_model_len).layers
         ropes = [layers[i].mixer.rope for i in self._rotated.values()]
         self._tables = [AngleTable(partial(angles_of, rope)) for rope in ropes if rope is not None]
@@ -105,9 +105,7 @@ class CompiledExecutor:
         self._point(call.inputs + 4 * num_tokens * inputs, num_tokens)
         workspace = self._calls.workspace
         workspace.fit(num_tokens)
-        workspace.point(
-            x, batch.positions.data_ptr(), self._angles_of, (call.inputs, self._input_columns)
-        )
+        workspace.point(x, batch.positions.data_ptr(), self._angles_of, (call.inputs, inputs))
         room = self._logits.of(num_logits)
         if len(self._best) < num_logits:
             self._best = (c_int64 * num_logits)()

@@ -48,8 +48,9 @@ class Fallback:
 def described_and(
     config: ModelConfig, attention: AttentionBackendName, use: Callable[[Described], T]
 ) -> T | Fallback:
-    """What ``use``, which may raise Undescribed, makes of a model that is to be served on a CPU.
+    """Return ``use`` of a model that is to be served on a CPU, or why transformers computes it.
 
+    ``use`` may raise Undescribed.
     Raises ModelLoadError for what nothing can load, and where a quantisation is wanted that
     transformers' modules do not have.
     """

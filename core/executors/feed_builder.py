@@ -19,7 +19,7 @@ from core.weights.roles import Group, Weight
 
 
 class FeedBuilder:
-    """Packs what a layer has behind its mixer. ``shapes`` are those of the layer's roles."""
+    """Packs the weights of a layer behind its mixer. ``shapes`` are those of the layer's roles."""
 
     def __init__(self, of: RolePacker, index: int, shapes: Mapping[str, Shape]) -> None:
         self._of, self._index, self._shapes = of, index, shapes
@@ -27,13 +27,17 @@ class FeedBuilder:
     def _matrix(self, role: str, bias: bool) -> PackedWeight:
         return self._of.matrix(role, self._index, self._shapes[role], bias)
 
+    def _whole(self, role: str) -> torch.Tensor:
+        return self._of.reader.whole(role, self._index, self._shapes[role])
+
+    def _bias(self, role: str, has_bias: bool) -> torch.Tensor | None:
+        return self._of.bias(role, self._index, self._shapes[role]) if has_bias else None
+
     def _slopes(self, spec: FeedForward, prefix: str) -> torch.Tensor | None:
-        """Those of xIELU."""
+        """The slopes of xIELU; None for other activations."""
         if spec.activation.name != "xielu":
             return None
-        role = f"{prefix}slopes"
-        raw = self._of.reader.whole(role, self._index, self._shapes[role])
-        return self._of.keep(functional.softplus(raw))
+        return self._of.keep(functional.softplus(self._whole(f"{prefix}slopes")))
 
     def fill(self, call: LayerCall, spec: FeedForward) -> int:
         """Set the arguments of a layer's feed-forward; returns the columns between its products.
@@ -71,14 +75,13 @@ class FeedBuilder:
 
     def _pair(self, spec: FeedForward, role: str) -> list[tuple[Weight, torch.Tensor | None]]:
         """Gates and ups with their biases."""
-        of, i, shape = self._of, self._index, self._shapes[role]
-        weights = split(of.matrices(role, i, shape), [spec.size, spec.size])
-        biases = of.bias(role, i, shape).chunk(2) if spec.has_bias else (None, None)
-        return list(zip(weights, biases, strict=True))
+        parts = self._of.matrices(role, self._index, self._shapes[role])
+        weights, bias = split(parts, [spec.size, spec.size]), self._bias(role, spec.has_bias)
+        return list(zip(weights, (None, None) if bias is None else bias.chunk(2), strict=True))
 
     def mixture(self, spec: specs.Mixture) -> MixtureCall:
-        of, i, shapes = self._of, self._index, self._shapes
-        bias = of.bias("router", i, shapes["router"]) if spec.router.has_bias else None
+        """Pack a mixture; returns its arguments."""
+        of, bias = self._of, self._bias("router", spec.router.has_bias)
         router = of.keep(self._exact("router", bias))
         up, down = self._experts(spec)
         mixture = MixtureCall(
@@ -94,27 +97,24 @@ class FeedBuilder:
             weighs_input=int(spec.router.weighs_input),
         )
         if spec.router.has_choice_bias:
-            choice_bias = of.keep(of.reader.whole("choice_bias", i, shapes["choice_bias"]))
-            mixture.choice_bias = choice_bias.data_ptr()
+            mixture.choice_bias = of.keep(self._whole("choice_bias")).data_ptr()
         if spec.shared is not None:
             mixture.shared_up, mixture.shared_down = self.dense(spec.shared, "shared_")
             if spec.has_shared_gate:
                 mixture.shared_gate = Matrix.of(of.keep(self._exact("shared_gate", None)))
         return mixture
 
+    def _groups(self, role: str) -> list[Group]:
+        return self._of.reader.groups(role, self._index, self._shapes[role])
+
     def _exact(self, role: str, bias: torch.Tensor | None) -> PackedWeight:
-        return self._of.packer.exact(
-            self._of.reader.whole(role, self._index, self._shapes[role]), bias
-        )
+        return self._of.packer.exact(self._whole(role), bias)
 
     def _experts(self, spec: specs.Mixture) -> tuple[GroupedWeight, GroupedWeight]:
-        of, i, shapes, expert = self._of, self._index, self._shapes, spec.expert
-        biases: dict[str, torch.Tensor | None] = {"experts_up": None, "experts_down": None}
-        if expert.has_bias:
-            biases = {role: of.bias(role, i, shapes[role]) for role in biases}
-        first = self._of.reader.groups("experts_up", i, shapes["experts_up"])
-        second = self._of.reader.groups("experts_down", i, shapes["experts_down"])
-        bias = biases["experts_up"]
+        of, expert = self._of, spec.expert
+        bias = self._bias("experts_up", expert.has_bias)
+        down_bias = self._bias("experts_down", expert.has_bias)
+        first, second = self._groups("experts_up"), self._groups("experts_down")
         if expert.is_gated:
             first = split_groups(first, spec.num_experts, expert.size)
             up = self._gated(first, spec.num_experts, None if bias is None else bias.chunk(2, 1))
@@ -122,7 +122,7 @@ class FeedBuilder:
             up = self._plain_groups(first, spec.num_experts, bias)
         if up is None:
             raise unsupported(f"experts of {expert.size} columns in {kinds_of(first)}")
-        down = self._plain_groups(second, spec.num_experts, biases["experts_down"])
+        down = self._plain_groups(second, spec.num_experts, down_bias)
         assert down is not None
         return of.keep(up), of.keep(down)
 

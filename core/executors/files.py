@@ -1,4 +1,4 @@
-"""Files: what a model's files say, and those of a directory in Hugging Face format."""
+"""Files: the content of a model's files, and those of a directory in Hugging Face format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What the files of a model say.
+    """The content of a model's files.
 
     ``values`` are those of its ``config.json``, ``context`` its length in tokens, 0 if no key says
     so. ``tensors`` opens the weights, ``headers`` has their names and shapes alone. ``ends`` are

@@ -1,4 +1,4 @@
-"""gguf_files: what a GGUF file says of a model whose family has a row, and its tensors."""
+"""gguf_files: the content of a GGUF file of a model whose family has a row, and its tensors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class GgufTensors:
         self.names: Collection[str] = file.tensors.keys() - ROPE_FACTORS
 
     def get(self, name: str) -> torch.Tensor | BlockMatrix:
-        """See Tensors."""
+        """Return a tensor in the shape that the file gives; see Tensors."""
         tensor = self._tensors[name]
         matrix, stored = tensor.matrix(), PLAIN_TYPES.get(tensor.info.type)
         if len(tensor.shape) > 1:

@@ -36,7 +36,7 @@ class LayerBuilder:
                 assert_never(layer.mixer)
 
     def layer_spec(self) -> LayerSpec:
-        """What attention and the KV cache need."""
+        """The layer's attention for a backend and the KV cache, with its sinks."""
         sinks = None
         if "sinks" in self._shapes:
             sinks = self._of.reader.whole("sinks", self._index, self._shapes["sinks"])

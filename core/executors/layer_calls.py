@@ -7,7 +7,7 @@ compute is refused before any weight is read.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from core.executors.buffers import Workspace
 from core.executors.layer_builder import LayerBuilder
@@ -22,14 +22,12 @@ from core.weights.packer import Packer
 from core.weights.quantiser import Quantiser
 from core.weights.roles import RoleReader
 
-Kept = TypeVar("Kept")
-
 
 @dataclass(frozen=True, slots=True)
 class Calls:
     """The arguments of the kernels, and what they point to.
 
-    ``layers`` are what attention and the KV cache need.
+    ``layers`` are the layers' attention for a backend and the KV cache.
     """
 
     spec: DecoderSpec

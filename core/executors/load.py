@@ -61,7 +61,7 @@ def load_described(config: ModelConfig, model: Described) -> LoadedModel:
 
 
 def model_of(model: Described) -> LoadedModel:
-    """What the files say, without an executor."""
+    """The facts of the files about a model, without an executor."""
     files, spec = model.files, model.spec
     config_ends = end_ids(files.values)
     return LoadedModel(

@@ -1,6 +1,7 @@
 """PlainExecutor: computes a DecoderSpec with torch's operations.
 
-It is the oracle of faster executors: tests compare it with transformers. No engine uses it yet.
+It is the oracle of the compiled executor in tests, which compare it with transformers. No engine
+uses it.
 """
 
 from __future__ import annotations

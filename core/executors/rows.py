@@ -56,6 +56,7 @@ def halves(rope: Rope, head_dim: int, heads: int) -> torch.Tensor:
 
 
 def taken(weight: Weight, order: torch.Tensor) -> Weight:
+    """The rows of a matrix in another order."""
     return weight.taken(order.numpy()) if isinstance(weight, BlockMatrix) else weight[order]
 
 

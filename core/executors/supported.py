@@ -1,4 +1,4 @@
-"""What of a spec the compiled kernels compute."""
+"""check_supported: the parts of a spec that the compiled kernels do not compute."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CLAMPED = (1.702, 7.0)
 
 
 def epilogue_of(spec: FeedForward) -> Epilogue:
-    """What the kernel does with the first product. Raises Undescribed."""
+    """The function that the kernel applies to the first product. Raises Undescribed."""
     activation = spec.activation
     if activation.limit is not None:
         if not spec.is_gated or (activation.alpha, activation.limit) != _CLAMPED:

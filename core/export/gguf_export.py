@@ -17,8 +17,9 @@ from core.export.vocabulary import describe_tokenizer
 from core.export.writer import Writable, write_gguf
 from core.gguf.names import SUFFIX
 from core.gguf.quantise import MIXES, Mix
+from core.load.loaded_model import LoadedModel
 from core.load.source import find_gguf, holds_gguf
-from core.module.loader import LoadedModel, load_model
+from core.module.loader import load_model
 from core.module.prequantised import is_quantised
 
 _QUANTIZATION_VERSION = 2

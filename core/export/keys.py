@@ -1,6 +1,6 @@
-"""The metadata of a model's architecture: what configurations.py reads, in reverse.
+"""The metadata of a model's architecture, as core.gguf.configurations reads it.
 
-Sources: llama.cpp's converter, and the keys that configurations.py reads.
+Source: llama.cpp's converter.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def _decoder(config: Any) -> Keys:
     }
 
 
-def _heads(config: Any) -> Keys:
-    return {"attention.key_length": config.head_dim, "attention.value_length": config.head_dim}
+def _heads(head_dim: int) -> Keys:
+    return {"attention.key_length": head_dim, "attention.value_length": head_dim}
 
 
 def _rope(rope: dict[str, Any], rotated: int) -> tuple[Keys, Factors]:
@@ -121,8 +121,7 @@ def _llama(config: Any) -> tuple[Keys, Factors]:
         config.hidden_size // config.num_attention_heads
     )
     rope, factors = _rope(config.rope_parameters, head_dim)
-    keys = _decoder(config) | rope | {"rope.dimension_count": head_dim}
-    keys |= {"attention.key_length": head_dim, "attention.value_length": head_dim}
+    keys = _decoder(config) | rope | {"rope.dimension_count": head_dim} | _heads(head_dim)
     if config.model_type in ("mistral", "mixtral") and config.sliding_window:
         keys["attention.sliding_window"] = config.sliding_window
     if config.model_type == "mixtral":
@@ -138,7 +137,7 @@ def _qwen2(config: Any) -> tuple[Keys, Factors]:
 
 def _qwen3(config: Any) -> tuple[Keys, Factors]:
     rope, factors = _rope(config.rope_parameters, config.head_dim)
-    return _decoder(config) | _heads(config) | rope, factors
+    return _decoder(config) | _heads(config.head_dim) | rope, factors
 
 
 def _experts(config: Any) -> Keys:
@@ -160,12 +159,8 @@ def _qwen3moe(config: Any) -> tuple[Keys, Factors]:
     return keys | _experts(config), factors
 
 
-def _gemma(config: Any) -> tuple[Keys, Factors]:
-    return _qwen3(config)
-
-
 def _gemma2(config: Any) -> tuple[Keys, Factors]:
-    keys, factors = _gemma(config)
+    keys, factors = _qwen3(config)
     return keys | {
         "attn_logit_softcapping": float(config.attn_logit_softcapping or 0),
         "final_logit_softcapping": float(config.final_logit_softcapping or 0),
@@ -176,7 +171,7 @@ def _gemma2(config: Any) -> tuple[Keys, Factors]:
 def _gemma3(config: Any) -> tuple[Keys, Factors]:
     ropes = config.rope_parameters
     rope, factors = _rope(ropes["full_attention"], config.head_dim)
-    keys = _decoder(config) | _heads(config) | rope
+    keys = _decoder(config) | _heads(config.head_dim) | rope
     keys["rope.freq_base_swa"] = float(ropes["sliding_attention"]["rope_theta"])
     if config.sliding_window:
         keys["attention.sliding_window"] = config.sliding_window
@@ -226,7 +221,7 @@ _DESCRIBED: dict[str, tuple[str, Describe]] = {
     "qwen2_moe": ("qwen2moe", _qwen2moe),
     "qwen3": ("qwen3", _qwen3),
     "qwen3_moe": ("qwen3moe", _qwen3moe),
-    "gemma": ("gemma", _gemma),
+    "gemma": ("gemma", _qwen3),
     "gemma2": ("gemma2", _gemma2),
     "gemma3_text": ("gemma3", _gemma3),
     "phi3": ("phi3", _phi3),

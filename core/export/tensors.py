@@ -22,6 +22,8 @@ from core.gguf.quantise import Mix, fitting, plain, quantised
 from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.library import kernels
 
+logger = logging.getLogger("roseinfer.core")
+
 _PERMUTED = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
 """Tensors whose rows alternate between the halves of a head, and what counts their heads."""
 
@@ -58,7 +60,7 @@ class NamedTensor:
 
     @property
     def is_quantised(self) -> bool:
-        """Whether it is a matrix that a mix has a type for."""
+        """Return true for a matrix that a mix has a type for."""
         return self.stored.dim() > 1 and self.leaf not in _EXACT
 
 
@@ -98,9 +100,6 @@ def _leaves(module: str, names: ModuleNames) -> tuple[str, list[str]]:
         return "", [leaf for leaf, found in names.top.items() if found == module]
     number, _, inner = inside.partition(".")
     return f"blk.{number}.", [leaf for leaf, found in names.layer.items() if found == inner]
-
-
-logger = logging.getLogger("roseinfer.core")
 
 
 def new_tensors(model: Any, described: DescribedConfig, mix: Mix) -> list[NewTensor]:

@@ -1,4 +1,4 @@
-"""The metadata of a tokenizer: what tokenizer.py reads, in reverse.
+"""The metadata of a tokenizer, as core.gguf.vocabulary.tokenizer reads it.
 
 A file names a pre-tokenizer, and stores no normalizer or decoder. So what a reader makes of the
 metadata is compared with the tokenizer over texts of many scripts before anything is written.
@@ -212,4 +212,4 @@ PROBES = (
     *(" ".join(map(chr, characters)) for characters in _RANGES),
     "".join(f"{a}{b}" for a, b in itertools.permutations("a Z9.\n'\t-\u00e9\u4e2d_", 2)),
 )
-"""They have no special tokens and no unassigned characters."""
+"""Texts without special tokens and unassigned characters."""

@@ -19,7 +19,7 @@ _SIZES = {
     *("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     *("head_dim", "global_head_dim", "qk_rope_head_dim", "rotary_dim", "hidden_size", "n_embd"),
 }
-"""Those of which transformers makes lists and tables on the CPU, before it reads any tensor."""
+"""Sizes of which transformers makes lists and tables on the CPU, before it reads any tensor."""
 
 _MOST = 1 << 18
 """Layers or columns; no model has half as many."""
@@ -31,7 +31,7 @@ _GENERATION = "generation_config.json"
 def load_config(config: ModelConfig, source: str) -> Any:
     """The configuration that the operator names, else that of ``source``.
 
-    Raises ModelLoadError for what is not there or broken, other errors of transformers pass.
+    Raises ModelLoadError for a missing or broken file; other errors of transformers pass.
     """
     from transformers import AutoConfig  # noqa: PLC0415 - slow to import
 
@@ -45,9 +45,10 @@ def load_config(config: ModelConfig, source: str) -> Any:
 
 
 def raw_config(config: ModelConfig, source: str) -> dict[str, Any]:
-    """The content of the file that ``load_config`` reads. Raises ModelLoadError.
+    """The content of the file that ``load_config`` reads.
 
-    Also for sizes that no model has, whose lists and tables would fill the memory.
+    Raises ModelLoadError, also for sizes that no model has: their lists and tables would fill the
+    memory.
     """
     source = config.config or source
     path = Path(source) if Path(source).is_file() else find_file(source, "config.json")
@@ -82,7 +83,7 @@ def check_generation_config(source: str) -> None:
 
 
 class GenerationDefaults(NamedTuple):
-    """What files say of generation: the tokens that end an answer, and defaults of sampling."""
+    """The tokens that end an answer, and defaults of sampling, as files have them."""
 
     eos_token_ids: frozenset[int]
     sampling: dict[str, float]
@@ -105,7 +106,7 @@ def generation_of(folder: Path) -> GenerationDefaults:
 
 
 def end_ids(content: Mapping[str, Any]) -> frozenset[int]:
-    """The end tokens that a configuration names. Raises ModelLoadError for what is no number."""
+    """The end tokens that a configuration names. Raises ModelLoadError if one is not an integer."""
     named = content.get("eos_token_id")
     if named is None:
         return frozenset()

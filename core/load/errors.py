@@ -12,7 +12,7 @@ from core.load.bars import reported_weights
 from core.load.weight_files import broken_file
 
 _NO_MEMORY = ("can't allocate memory", "Cannot allocate memory", "not enough memory")
-"""What torch and the system say when memory is short, in errors of several types."""
+"""Messages of torch and the system when memory is short, in errors of several types."""
 
 
 @contextlib.contextmanager
@@ -78,7 +78,7 @@ def reason_of(error: BaseException, name: str) -> str | None:
 
 
 def _reason_of_pickle(error: BaseException, name: str) -> str | None:
-    """What is wrong with a whole or cut file of torch.save; None for other errors."""
+    """The fault of a cut file of torch.save, or one with other objects; None for other errors."""
     if type(error).__name__ == "UnpicklingError":
         return f"{name} holds other objects than tensors, which are not loaded: save a state dict"
     if isinstance(error, EOFError | struct.error) or "unexpected EOF" in str(error):
@@ -87,7 +87,7 @@ def _reason_of_pickle(error: BaseException, name: str) -> str | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and those that it was raised from or beside."""
+    """An error, its causes and their contexts."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

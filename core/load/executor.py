@@ -1,4 +1,4 @@
-"""Executor: what computes a model of which we have a description, without modules."""
+"""Executor: the computation of a model from its spec, without transformers' modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.kv.layer_spec import LayerSpec
 
 
 class Attending(Protocol):
-    """What calls the attention of a model's layers. Core thread only."""
+    """A computation of a model's layers whose attention can be replaced. Core thread only."""
 
     @property
     def layers(self) -> list[LayerSpec]:

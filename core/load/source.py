@@ -1,4 +1,4 @@
-"""Where a model's files are: its GGUF file, its configuration and its tokenizer."""
+"""Find a model's files: its GGUF file, its configuration and its tokenizer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def find_gguf(config: ModelConfig) -> Path | None:
 
 
 def holds_gguf(model: str) -> bool:
-    """Whether a model is a GGUF file, whatever its name, or a directory of such files.
+    """Return true if a model is a GGUF file, whatever its name, or a directory of such files.
 
     Raises ModelLoadError.
     """
@@ -68,7 +68,7 @@ def source_of(config: ModelConfig) -> str:
 
 
 def is_state_dict(config: ModelConfig) -> bool:
-    """Whether the model is a bare state dict, by its name; a directory is none."""
+    """Return true if the model is a bare state dict, by its name; a directory is none."""
     if config.model is None or not config.model.endswith(STATE_DICT_SUFFIXES):
         return False
     with path_of(config.model) as path:

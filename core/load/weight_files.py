@@ -9,7 +9,7 @@ from core.contract.errors import ModelLoadError
 from core.system.checkpoint_files import check_file, folder_of, is_there, read_file
 
 _NAMES = ("model.safetensors", "pytorch_model.bin")
-"""Each may be in parts, with an index beside them."""
+"""Weights in one file; they may be in parts instead, with an index."""
 
 _INDEX = ".index.json"
 _OTHERS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx")
@@ -45,7 +45,7 @@ def files_of(config: ModelConfig) -> list[Path]:
 
 
 def broken_file(config: ModelConfig) -> str | None:
-    """What is wrong with the files of a model whose load has failed; None if that is not known."""
+    """The fault in the files of a model whose load has failed; None if none is found."""
     folder = folder_of(config.model)
     try:
         if folder is not None and (folder / "config.json").exists():

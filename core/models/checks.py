@@ -1,4 +1,4 @@
-"""check_spec: whether the numbers of a spec can be computed and fit each other.
+"""check_spec: refuse a spec whose numbers cannot be computed or do not fit each other.
 
 Executors trust a spec: the compiled kernels read and write memory of the sizes that it says.
 """

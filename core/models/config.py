@@ -24,7 +24,7 @@ from core.models.spec import (
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 PARALLEL: dict[str, Any] = {"is_parallel": True, "pre_feed_forward": None}
-"""Of layers whose halves read the same normalised input."""
+"""Fields of layers whose halves read the same normalised input."""
 
 _NO_MEANING = """
 model_type architectures transformers_version dtype torch_dtype _name_or_path auto_map use_cache
@@ -53,7 +53,7 @@ _MOST = 1 << 16
 
 
 def is_inert(key: str) -> bool:
-    """Whether a key that a row does not read changes nothing."""
+    """Return true if a key that a row does not read changes nothing."""
     return key in _INERT or key.endswith(_ENDINGS) or key.startswith(_BEGINNINGS)
 
 
@@ -77,7 +77,7 @@ class Config:
         return default if value is None else value
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """Whether a key is true; null is not."""
+        """Return true if the value of a key is; null is not."""
         self.read.add(key)
         return bool(self.values.get(key, default))
 
@@ -186,7 +186,7 @@ class Config:
         return list(found)
 
     def rotated(self) -> list[bool]:
-        """Whether the heads of each layer are rotated."""
+        """Return, for each layer, true if its heads are rotated."""
         every = self.get("no_rope_layer_interval", 4)
         found = self.get("no_rope_layers", None) or [(i + 1) % every for i in self.layers]
         if len(found) != self.num_layers:

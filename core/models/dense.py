@@ -76,7 +76,7 @@ def qwen3(c: Config) -> DecoderSpec:
 
 
 def phi3(c: Config) -> DecoderSpec:
-    """The length of the pretraining stands beside RoPE's parameters; one in them is inert."""
+    """The length of the pretraining is not among RoPE's parameters; one that is has no effect."""
     p, length = c.rope_parameters, c.get("original_max_position_embeddings", 4096)
     if p.get("rope_type", p.get("type")) == "longrope":
         p["original_max_position_embeddings"] = length

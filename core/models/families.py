@@ -88,7 +88,7 @@ FAMILIES = {
     "stablelm": Family(dense.stablelm, names.STABLELM),
     "starcoder2": Family(dense.starcoder2, names.STARCODER2),
 }
-"""By ``model_type``."""
+"""Families by ``model_type``."""
 
 
 def describe(values: Mapping[str, Any], max_model_len: int) -> tuple[DecoderSpec, Names]:

@@ -9,8 +9,11 @@ from typing import Literal, TypeAlias
 from core.models.spec import Undescribed
 
 Layout: TypeAlias = Literal["transposed", "interleaved", "by_head"]
-"""What differs from a spec's rows: inputs come first; so, and gates and ups alternate; the rows of
-queries, keys and values of each head follow each other."""
+"""Differences from a spec's rows.
+
+"transposed": inputs come first. "interleaved": so, and gates and ups alternate. "by_head": the rows
+of queries, keys and values of each head follow each other.
+"""
 
 
 @dataclass(frozen=True, slots=True)

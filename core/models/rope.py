@@ -101,7 +101,7 @@ def magnitude(factor: float, strength: float = 1.0) -> float:
 
 
 def _factor(p: Mapping[str, Any], max_position: int) -> float:
-    """How many times the length of the pretraining the longest context is."""
+    """The longest context divided by the length of the pretraining. Raises Undescribed."""
     if not p.get("factor") and not max_position:
         raise Undescribed("neither factor nor max_position_embeddings is given")
     return float(p.get("factor") or max_position / p[_LENGTH])

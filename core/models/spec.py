@@ -165,7 +165,7 @@ class LatentAttention:
 
 
 Mixer: TypeAlias = Attention | LatentAttention
-"""What mixes tokens, by class; a state mixer is another member."""
+"""The part of a layer that mixes tokens, by class."""
 
 
 @dataclass(frozen=True, slots=True)

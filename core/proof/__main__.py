@@ -27,7 +27,7 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8},
 }
-"""What a configuration class has no default for."""
+"""Values for which a configuration class has no default."""
 
 
 def values_of(family: str) -> dict[str, Any]:

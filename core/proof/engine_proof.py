@@ -29,7 +29,7 @@ from core.hook.hook import AttentionHook
 from core.hook.interface import ATTENTION_NAME
 from core.hook.reduced import FewLayers
 from core.proof.own_cache import OwnCache
-from core.proof.steps import COMPARED, LENGTHS, WINDOW, prompts, run_steps
+from core.proof.steps import COMPARED, WINDOW, padded, prompts, run_steps
 from core.run.forward import EagerForward
 from core.system.device_memory import enough_memory
 
@@ -114,16 +114,12 @@ class EngineProof:
                 self._model.set_attn_implementation(ATTENTION_NAME)
 
     def _logits(self) -> list[torch.Tensor]:
-        """Logits of both sequences from one pass: the output layer reads its weight once.
-
-        What pads the shorter one comes behind it, where causal attention does not see it.
-        """
-        length = max(LENGTHS)
-        ids = torch.tensor([[*ids, *ids[: length - len(ids)]] for ids in self._prompts])
+        """Logits of both sequences from one pass: the output layer reads its weight once."""
+        ids = padded(self._prompts).to(self._device)
         wanted = sorted({index for indices in COMPARED for index in indices})
         output = self._model(
-            input_ids=ids.to(self._device),
-            position_ids=torch.arange(length, device=self._device).expand(len(ids), -1),
+            input_ids=ids,
+            position_ids=torch.arange(ids.shape[1], device=self._device).expand(len(ids), -1),
             use_cache=False,
             logits_to_keep=torch.tensor(wanted, device=self._device),
         )

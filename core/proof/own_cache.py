@@ -1,4 +1,4 @@
-"""OwnCache: whether transformers' own cache gives what a pass over the whole prompt gives.
+"""OwnCache: compare transformers' own cache with a pass over the whole prompt.
 
 The paged cache has the keys and values of each attention call. A model that does something else
 with a cache computes what it was trained for only with transformers' one, and then its answer
@@ -30,7 +30,7 @@ ROUNDED_TOLERANCE = 0.1
 """The same in bfloat16 and float16, and with layers of a quantised checkpoint."""
 
 _NAMES = ("cache", "past_key_values")
-"""Of the cache in arguments and outputs; the second one before transformers 5.24."""
+"""Names of the cache in arguments and outputs; up to transformers 5.23 it is the second one."""
 
 
 class OwnCache:

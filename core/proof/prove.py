@@ -1,7 +1,7 @@
-"""prove: whether a model's row, its names and the compiled kernels compute what transformers does.
+"""prove: compare a model's row, its names and the compiled kernels with transformers.
 
 A tiny twin of the configuration is made by transformers, whose logits are the oracle. The twin then
-goes our way: see ``core.proof.steps`` for what is computed.
+goes through the compiled kernels, in the steps of ``core.proof.steps``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def check_proved(values: Mapping[str, Any]) -> None:
 
 
 def _difference(twin: Twin) -> str:
-    """What is not as in transformers; empty if all is. Raises Undescribed, and any other error."""
+    """The difference from transformers; empty if none. Raises Undescribed, and any other error."""
     with tempfile.TemporaryDirectory() as folder:
         expected = reference(twin.values, Path(folder))
         executor = executor_of(Path(folder), lambda length: describe(twin.values, length), twin)

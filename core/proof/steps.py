@@ -43,15 +43,14 @@ _NUM_BLOCKS = sum(-(-length // BLOCK_SIZE) for length in LENGTHS)
 NUM_COMPARED = 2
 """Last tokens of a chunk whose logits are compared."""
 
-
 CUT_ELSEWHERE = 37
-"""Where the first sequence is cut when it is computed again: within a block of the cache, and not
-where it was cut before."""
+"""Tokens up to the cut when the first sequence is computed again: within a block of the cache, and
+other than those of the first cuts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How many tokens of each sequence are computed when a step ends.
+    """The number of tokens of each sequence that are computed when a step ends.
 
     The logits of the last ``num_compared`` are compared; ``finding`` is the reason to refuse if
     they differ.
@@ -189,3 +188,12 @@ def prompts(vocab_size: int) -> list[list[int]]:
         first + [(i * 104729 + 31 * n + 17) % vocab_size for i in range(BLOCK_SIZE, length)]
         for n, length in enumerate(LENGTHS)
     ]
+
+
+def padded(tokens: list[list[int]]) -> torch.Tensor:
+    """The ids of the prompts for one pass, ``[num_prompts, longest]``.
+
+    A shorter one is padded behind its end, where causal attention does not see it.
+    """
+    length = max(map(len, tokens))
+    return torch.tensor([[*ids, *ids[: length - len(ids)]] for ids in tokens])

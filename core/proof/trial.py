@@ -17,7 +17,7 @@ from core.kernels.cpu.linear import Format
 from core.models.names import Names
 from core.models.spec import DecoderSpec, Undescribed
 from core.module.modelling_import import import_modelling
-from core.proof.steps import COMPARED, LENGTHS, prompts, run_steps
+from core.proof.steps import COMPARED, padded, prompts, run_steps
 from core.proof.twin import VOCAB_SIZE, Twin
 from core.run.forward import EagerForward
 from core.weights.packer import Packer
@@ -42,10 +42,8 @@ def reference(twin: Mapping[str, Any], folder: Path) -> list[torch.Tensor]:
     model.eval()
     draw(model)
     model.save_pretrained(folder)
-    tokens, length = prompts(VOCAB_SIZE), max(LENGTHS)  # what pads the shorter one comes behind it
-    ids = torch.tensor([[*prompt, *prompt[: length - len(prompt)]] for prompt in tokens])
     with torch.inference_mode():
-        logits = model(input_ids=ids, use_cache=False).logits
+        logits = model(input_ids=padded(prompts(VOCAB_SIZE)), use_cache=False).logits
     return [own[indices].float() for own, indices in zip(logits, COMPARED, strict=True)]
 
 

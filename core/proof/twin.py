@@ -55,7 +55,7 @@ _FIXED: dict[str, float] = {
     }.items()
     for key in keys.split()
 }
-"""Instead of a number that is not 0."""
+"""The twin's values of keys that have a number other than 0."""
 
 _AT_MOST = {
     key: value
@@ -167,7 +167,7 @@ class _Sizes:
         return _HEAD_DIM if original == self._dim else _WIDE
 
     def _columns(self, original: float) -> int:
-        """Some columns of a head, or one number for each pair of them."""
+        """The number of some columns of a head, or of some pairs of them."""
         return max(1, int(original * _HEAD_DIM // self._dim))
 
     def _chosen_groups(self, original: float) -> int:

@@ -24,7 +24,7 @@ from core.system.user_folders import user_folders
 logger = logging.getLogger("roseinfer.core")
 
 SHIPPED = Path(sys.prefix) / "share" / "roseinfer" / "verdicts"
-"""Of an environment that was proved when it was made, as in the container image."""
+"""The verdicts of an environment that was proved when it was made, as in the container image."""
 
 _CODE = ("models", "weights", "executors", "proof", "kernels/cpu")
 _PACKAGES = ("torch", "transformers", "safetensors")

@@ -118,7 +118,7 @@ def run_largest_step(
 
 
 def chunk_lengths(num_tokens: int, num_seqs: int, max_model_len: int) -> list[int]:
-    """Distribute tokens: full prompts to the first sequences, one token to each of the others."""
+    """Distribute tokens: full prompts to the first sequences, one token to each other sequence."""
     lengths = []
     for num_after in reversed(range(num_seqs)):
         lengths.append(max(1, min(max_model_len, num_tokens - num_after)))
@@ -146,10 +146,10 @@ def cache_budget(
         fixed = _cuda_budget(model, limits, config, largest_step)
     if fixed is not None:
         return lambda _length: fixed
-    return on_cpu(model, hook.layers, make_attention, limits)
+    return cpu_cache_budget(model, hook.layers, make_attention, limits)
 
 
-def on_cpu(
+def cpu_cache_budget(
     model: LoadedModel,
     layers: Sequence[LayerSpec],
     make_attention: BackendFactory,
@@ -157,7 +157,7 @@ def on_cpu(
     *,
     to_load: int = 0,
 ) -> Callable[[int], int]:
-    """As ``cache_budget``, from the memory of a CPU that ``to_load`` bytes of weights leave."""
+    """Return ``cache_budget`` for the memory of a CPU that ``to_load`` bytes of weights leave."""
     left = cpu_budget(step_nbytes(model, limits), to_load=to_load)
     if not isinstance(make_attention, MeasuredFactory):
         return lambda _length: left

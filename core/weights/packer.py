@@ -133,7 +133,8 @@ class Packer:
         fmt: Format | None = None,
     ) -> GroupedWeight:
         """Pack the matrices of ``[num_groups, num_rows, num_columns]`` with their biases."""
-        return self._groups(weights, bias, (len(weights), *weights[0].shape), fmt)
+        num_rows, num_columns = weights[0].shape
+        return self._groups(weights, bias, (len(weights), num_rows, num_columns), fmt)
 
     def gated_groups(
         self,
@@ -192,12 +193,11 @@ class Packer:
         self,
         weights: Iterable[torch.Tensor | Rows],
         bias: torch.Tensor | None,
-        shape: tuple[int, ...],
+        shape: tuple[int, int, int],
         fmt: Format | None,
     ) -> GroupedWeight:
-        num_groups, num_rows, num_columns = shape
-        fmt, sizes = self.format if fmt is None else fmt, (num_groups, num_rows, num_columns)
-        return self._counted(pack_groups(self.kernels, weights, bias, fmt, sizes))
+        fmt = self.format if fmt is None else fmt
+        return self._counted(pack_groups(self.kernels, weights, bias, fmt, shape))
 
     def _counted(self, packed: Packed) -> Packed:
         self.count(packed.data, packed.scale, packed.bias)

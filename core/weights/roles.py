@@ -50,7 +50,7 @@ class SafetensorsFiles:
         return self._files.keys()
 
     def get(self, name: str) -> torch.Tensor:
-        """See Tensors."""
+        """Return a view of the mapped file."""
         found: torch.Tensor = self._files[name].get_tensor(name)
         return found
 
@@ -75,7 +75,7 @@ class MetaTensors:
         return self._shapes.keys()
 
     def get(self, name: str) -> torch.Tensor:
-        """See Tensors."""
+        """Return a tensor without values."""
         return torch.empty(self._shapes[name], device="meta")
 
 

@@ -33,7 +33,7 @@ def shards(tmp_path: Path) -> Path:
 
 
 def refusal(model: Path, **fields: str) -> str:
-    """What a load says, and the check without weights says too."""
+    """The error of a load, which is also that of the check without weights."""
     config = ModelConfig(model=str(model), **fields)
     with pytest.raises(ModelLoadError) as loaded:
         load_model(config)
@@ -202,7 +202,7 @@ def test_what_torch_saves_besides_tensors(folder: Path, name: str) -> None:
 
 
 def test_a_gguf_file_needs_no_other_file(tmp_path: Path) -> None:
-    """What is beside it is not read, whatever it is."""
+    """Other files in the directory are not read, whatever they hold."""
     write_tiny(tmp_path / "m.gguf", "llama")
     for name in ("config.json", "generation_config.json", "model.safetensors"):
         (tmp_path / name).write_bytes(POINTER)

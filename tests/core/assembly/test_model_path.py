@@ -1,4 +1,4 @@
-"""Which path computes a model: one call where a row reads it, or transformers with the reason."""
+"""The path that computes a model: one call if a row reads it, or transformers with the reason."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ WHOLE = "whole model in one call"
 def tried(
     folder: Path, family: str, config: EngineConfig | None = None, **fields: Any
 ) -> ModelPath:
-    """Of a folder that has a configuration and no weights."""
+    """The path of a model whose folder has a configuration and no weights."""
     tiny_config(family, **fields).save_pretrained(folder)
     return try_path(ModelConfig(model=str(folder)), config or EngineConfig())
 

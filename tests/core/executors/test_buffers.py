@@ -1,4 +1,4 @@
-"""What steps read and write beside weights: angles and logits."""
+"""Buffers of steps beside weights: angles and logits."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_angles_are_those_of_their_positions(sizes: list[int]) -> None:
 
 @pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 def test_another_length_has_angles_of_its_own(tmp_path: Path) -> None:
-    """Of the served context, whatever was computed with those of another."""
+    """The angles of a served context do not depend on an earlier one."""
     first = {"original_max_position_embeddings": LENGTH}
     model = random_model(Phi3Config(**DECODER, **first, rope_parameters=LONGROPE | first))
     model.save_pretrained(tmp_path)

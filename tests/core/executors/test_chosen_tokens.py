@@ -34,7 +34,7 @@ class Spy:
     def __init__(self, eager: EagerForward) -> None:
         self.eager = eager
         self.steps: list[tuple[ModelInput, Logits, torch.Tensor]] = []
-        """What each step got, its logits, and those of all tokens."""
+        """The input of each step, its logits, and those of all tokens."""
 
     def __call__(self, batch: ModelInput) -> Logits:
         each_token = torch.arange(len(batch.token_ids))
@@ -106,7 +106,7 @@ def all_equal(rows: torch.Tensor) -> None:
 
 
 def ties(rows: torch.Tensor) -> None:
-    """Some logits are equal, and so are all others."""
+    """Give some tokens the same logits, and all others zero."""
     same = rows[1].clone()
     rows.zero_()
     rows[[9, 40, 150, -1]] = same
@@ -121,7 +121,7 @@ def infinity(rows: torch.Tensor) -> None:
 
 
 def infinity_everywhere(rows: torch.Tensor) -> None:
-    """Of one sign in a row of logits, so that it is masked or fails."""
+    """Make a row of logits infinite with one sign, so that it is masked or fails."""
     rows.zero_()
     rows[:, 0] = torch.inf
 

@@ -111,7 +111,7 @@ CHECKPOINTS: dict[str, PretrainedConfig] = {
     "llama": LlamaConfig(**LARGE),
     "gpt_oss": GptOssConfig(**LARGE | {"intermediate_size": 384}, num_local_experts=8, head_dim=64),
 }
-"""Of about 100 million parameters."""
+"""Configurations of about 100 million parameters."""
 
 MEASURE = """
 import json, logging, sys, threading

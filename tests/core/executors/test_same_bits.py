@@ -22,7 +22,7 @@ PROMPTS = [torch.arange(3, 3 + length) for length in (90, 5, 33)]
 
 
 def logits(source: str | Path, weights: tuple[str, str], count: int, *, in_chunks: bool) -> bytes:
-    """Of all tokens, computed by so many threads."""
+    """The logits of all tokens as bytes, computed by ``count`` threads."""
     with num_threads(count), torch.inference_mode():
         run = compiled_run(executor_of(source, weights), len(PROMPTS))
         found = run.in_chunks(PROMPTS) if in_chunks else run.whole(PROMPTS)
@@ -44,7 +44,7 @@ def test_chunks_in_batches_have_the_bits_of_whole_prompts(
 def test_threads_that_come_late_pass_the_same_stages(
     weights: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """They would otherwise read how many rows an expert of a later layer has."""
+    """Late threads would otherwise read the number of rows of an expert of a later layer."""
     folder = tmp_path_factory.mktemp("deep")
     sizes = {"hidden_size": 128, "num_experts": 16, "moe_intermediate_size": 64}
     mixture("qwen3_moe", num_hidden_layers=8, **sizes).save_pretrained(folder)
@@ -61,7 +61,7 @@ ODD = 210
 def test_a_token_that_is_not_a_number_spoils_no_other(
     family: str, value: float, tmp_path: Path
 ) -> None:
-    """Of another sequence; its router chooses experts that exist."""
+    """Other sequences keep their logits, and its router chooses experts that exist."""
 
     def spoil(model: Any) -> None:
         model.get_input_embeddings().weight[ODD, 7] = value

@@ -92,7 +92,7 @@ def test_keys_and_tensors_are_those_of_llama_cpps_converter(tmp_path, family):
 
 
 def test_a_gpt2_without_a_width_of_its_own_has_four_times_that_of_the_model(tmp_path):
-    """So say the configurations of OpenAI's checkpoints."""
+    """The configurations of OpenAI's checkpoints have no width of their own."""
     original = tiny_model("gpt2", n_inner=None)
     path = exported(tmp_path, original, "f32")
     assert GgufFile.open(path).metadata.integer("gpt2.feed_forward_length") == 4 * SIZE

@@ -1,4 +1,4 @@
-"""What a load says of its progress, from the bars of the libraries and from our own stages."""
+"""The progress of a load, from the bars of the libraries and from our own stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What generation_config.json and config.json say is what transformers' models have."""
+"""End tokens and defaults of sampling are those of transformers' models."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def tiny_llama() -> Any:
 
 
 def loaded(folder: Path) -> tuple[frozenset[int], dict[str, float]]:
-    """What transformers' model has."""
+    """The end tokens and defaults of transformers' model."""
     found = AutoModelForCausalLM.from_pretrained(folder).generation_config
     values = {name: value for name in SAMPLING if (value := getattr(found, name)) is not None}
     return end_ids({"eos_token_id": found.eos_token_id}), values

@@ -25,7 +25,7 @@ SIZES: dict[str, Any] = {
         ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon", "layer_norm_epsilon"), 0.01
     ),
 }
-"""Those that a configuration class has are set."""
+"""Sizes of all cases; a case sets those that its configuration class has."""
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 HYBRID: dict[str, Any] = {"sliding_window": 7, "layer_types": [SLIDING, FULL] * 2}
@@ -205,4 +205,4 @@ OLDER_FORMS: list[tuple[str, dict[str, Any]]] = [
     ("minimax_m2", {"rope_theta": 1e4, "rotary_dim": 6, "scoring_func": "sigmoid"}),
     ("starcoder2", {"rope_theta": 1e4, "use_bias": True}),
 ]
-"""What files had before transformers had rope_parameters and layer_types."""
+"""Files without rope_parameters and layer_types, as older transformers wrote them."""

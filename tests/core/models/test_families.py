@@ -16,7 +16,7 @@ KERNELS = kernels()
 pytestmark = pytest.mark.slow
 
 EXACT = 1e-5
-"""Of the largest logit."""
+"""Largest error of a logit, as a share of the largest logit."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.family)

@@ -100,7 +100,7 @@ def test_another_cut_and_a_cached_prefix_are_proved(
 
 
 def test_a_cache_that_means_something_else_is_refused(llama: Any) -> None:
-    """With transformers' cache the model computes something else than its own whole pass."""
+    """Transformers' cache gives other logits than the model's own whole pass."""
     inner = llama.model.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:

@@ -51,7 +51,7 @@ def test_every_case_is_exact(case: Case, tmp_path: Path) -> None:
 
 
 def test_every_row_is_exact(tmp_path: Path) -> None:
-    """What the container image does when it is made."""
+    """The build of the container image runs the same."""
     found = dict(prove_rows(tmp_path / "verdicts"))
     assert found.keys() == {"built-in model", *FAMILIES}
     proved = {name: v for name, v in found.items() if isinstance(v, Verdict)}
