@@ -127,7 +127,7 @@ test-gpu: $(VENV)/.installed-dev
 test-real: $(VENV)/.installed-dev
 	$(INSTALL) ".[real]"
 	$(PYTEST) --numprocesses=0 tests/real -m real $(ARGS)
-	$(PYTEST) --numprocesses=0 tests/core/assembly/test_mxfp4.py tests/core/grammar/matcher/test_values.py
+	$(PYTEST) --numprocesses=0 tests/core/assembly/test_mxfp4.py tests/core/gguf/test_values.py
 
 # Installs into empty environments, checks deploy/ against schemas, drains and kills servers behind
 # HAProxy, and lets Prometheus answer the dashboard's queries. A test whose program is missing is

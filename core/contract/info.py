@@ -10,7 +10,7 @@ from core.contract.config import Task
 
 
 class MessageTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """How the chat template shows a text, as a message, or a pair of texts, as two.
+    """The form in which the chat template shows a text, as a message, or a pair, as two.
 
     With ``has_parts`` the contents are lists of parts, else texts. An instruction, if the template
     shows one, is a message of the role system before them. ``options`` are further variables of
@@ -48,13 +48,13 @@ PathName: TypeAlias = Literal[
     "module by module",
     "transformers' modules",
 ]
-"""What computes a step, the fastest first."""
+"""Ways to compute a step, the fastest first."""
 
 ONE_CALL: PathName = "whole model in one call"
 
 
 class ModelPath(msgspec.Struct, frozen=True, kw_only=True):
-    """What computes the model's steps.
+    """The way in which the model's steps are computed.
 
     ``expected`` is the path that the model's family has on such a device, or ``name``; if they
     differ, ``slower_because`` says why.

@@ -148,7 +148,7 @@ class PrefixMiss(msgspec.Struct, frozen=True, gc=False):
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine did for one request until it ended, was dropped, or was asked about.
+    """The engine's work for one request until it ended, was dropped, or was asked about.
 
     Times are seconds of ``time.perf_counter()`` on this machine. ``until`` is the time of this
     message. ``waited`` are seconds between preemptions and the starts after them,

@@ -134,7 +134,7 @@ class Engine:
             self._ready = [output for output in self._ready if output.request_id != request_id]
 
     def work(self, request_id: str) -> Work | None:
-        """What was done so far for a request that has not ended. Any thread."""
+        """Return the work done so far for a request that has not ended. Any thread."""
         generation = self._generations.get(request_id)
         return None if generation is None else generation.sequence.work()
 

@@ -120,7 +120,7 @@ class Recovery:
         self._scheduler = scheduler
 
     def restart(self, sequences: Iterable[Sequence]) -> dict[Sequence, BaseException]:
-        """Take all sequences back to the waiting line, in this order, without their blocks.
+        """Queue all sequences again, in this order, without their blocks.
 
         Returns the guilty ones, which are left out, and their errors. No step may be in flight.
         """
@@ -134,7 +134,7 @@ class Recovery:
         return guilty
 
     def _failure_of(self, sequences: list[Sequence]) -> BaseException | None:
-        """What scheduling these sequences raises."""
+        """Return the error that scheduling these sequences raises, if any."""
         try:
             self._queue(sequences)
             self._scheduler.schedule()

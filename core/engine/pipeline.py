@@ -44,7 +44,7 @@ class StepRunner(Protocol):
         """Overwrite blocks that no sequence needs, by the KVCacheManager's numbers."""
 
     def not_finite(self, block_ids: ReadOnly[int]) -> list[int]:
-        """Those of these blocks that contain NaN or infinity. Waits for the device."""
+        """Return the blocks among these that contain NaN or infinity. Waits for the device."""
 
 
 class Prefaulter(Protocol):

@@ -54,7 +54,7 @@ class SteppingEngine(Protocol):
     def stats(self) -> EngineCounters: ...
 
     def work(self, request_id: str) -> Work | None:
-        """What was done so far for a request that has not ended. Any thread, at any time."""
+        """Return the work done so far for a request that has not ended. Any thread, at any time."""
 
     @property
     def timer(self) -> StepTimer:
@@ -117,7 +117,7 @@ class CoreThread:
         return self._stats
 
     def work(self, request_id: str) -> Work | None:
-        """What was done so far for a request that has not ended. Any thread.
+        """Return the work done so far for a request that has not ended. Any thread.
 
         None if the engine does not have it, or has done nothing to report.
         """

@@ -39,7 +39,6 @@ BASE_BYTES = 64 * 1024
 BYTES_PER_BYTE = 16
 """Bytes of a compiled grammar per byte of its text, where nothing was measured."""
 
-
 WAIT_SECONDS = 0.05
 """A request that waits for the compilation of another looks this often whether it is cancelled."""
 
@@ -113,7 +112,7 @@ class GrammarCompiler:
         _key(grammar, param=param)
 
     def dropped(self, grammar: Grammar, *, salt: str = "") -> tuple[DroppedKeyword, ...] | None:
-        """What ``check`` returns, if the grammar is compiled. Never compiles."""
+        """Return what ``check`` returns, None if the grammar is not compiled. Never compiles."""
         key = _key(grammar, salt)
         with self._changed:
             compiled = self._cache.get(key)

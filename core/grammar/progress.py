@@ -1,4 +1,4 @@
-"""Progress: the grammar matcher of one sequence, and what its masks cost."""
+"""MatcherState: the grammar matcher of one sequence, and the cost of its masks."""
 
 from __future__ import annotations
 

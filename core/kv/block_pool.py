@@ -36,11 +36,8 @@ class BlockPool:
         """Number of blocks without references, cached ones included."""
         return len(self._free)
 
-    def is_free(self, block_id: int) -> bool:
-        return self._num_refs[block_id] == 0
-
     def num_refs(self, block_id: int) -> int:
-        """How many sequences hold the block."""
+        """Number of sequences that hold the block."""
         return self._num_refs[block_id]
 
     def is_cached(self, block_hash: bytes) -> bool:
@@ -134,10 +131,8 @@ class BlockPool:
 
 
 DIGEST_SIZE = 16
-"""Bytes. The hash is cryptographic: a collision would expose one client's context to another."""
-
-HASH_SIZE = 2 * DIGEST_SIZE
-"""A hash is a digest of the salt, then one of the content."""
+"""Bytes. A hash is a digest of the salt, then one of the content. It is cryptographic: a collision
+would expose one client's context to another."""
 
 
 def root_hash(cache_salt: str) -> bytes:

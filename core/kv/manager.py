@@ -59,7 +59,7 @@ class KVCacheManager:
 
     @property
     def num_blocks_ever_used(self) -> list[int]:
-        """How many blocks of each group, from the first on, were allocated at some time."""
+        """Number of blocks of each group, from the first on, that were allocated at some time."""
         return [pool.num_ever_used for pool in self._pools]
 
     @property
@@ -249,7 +249,7 @@ class KVCacheManager:
         sequence.num_computed_tokens = 0
 
     def release(self) -> Release:
-        """What no sequence would free; ``Release.add`` adds one."""
+        """Return an empty Release; its ``add`` adds a sequence."""
         return Release(self._pools)
 
     def blocks_of(self, sequence: Sequence) -> list[int]:
@@ -314,7 +314,7 @@ def _num_shareable_blocks(sequence: Sequence, block_size: int) -> int:
 
 
 class Release:
-    """What sequences would free together, group by group. It changes nothing. Core thread only.
+    """The blocks that sequences would free together. It changes nothing. Core thread only.
 
     A block is freed if the added sequences hold all its references. It is valid until blocks are
     allocated or freed.

@@ -68,7 +68,7 @@ class KVStorage:
             tensor.view(torch.uint8).index_fill_(0, index, 0)  # all types: zero bytes are 0
 
     def not_finite(self, block_ids: Sequence[int]) -> list[int]:
-        """Those of these blocks that contain NaN or infinity. Waits for the device."""
+        """Return the blocks among these that contain NaN or infinity. Waits for the device."""
         some = (block_ids[i : i + MAX_READ] for i in range(0, len(block_ids), MAX_READ))
         return [block_id for ids in some for block_id in self._not_finite(ids)]
 

@@ -9,7 +9,7 @@ import msgspec
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What a histogram counted.
+    """The counts of a histogram.
 
     ``counts[i]`` values were at most ``bounds[i]`` and above the bound before it; the last count is
     of those above all bounds. ``total`` is the sum of the values.

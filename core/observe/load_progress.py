@@ -1,7 +1,7 @@
-"""How far the load of a model has come: told where the work is done, shown elsewhere.
+"""LoadProgress: the stage of the load of a model, and how much of that is done.
 
-The code that loads says ``begin`` and ``advance``. Whoever wants to know runs the load within
-``reporting`` and reads the LoadProgress from any thread. Without a listener nothing happens.
+The code that loads calls ``begin`` and ``advance``. An observer runs the load within ``reporting``
+and reads the LoadProgress from any thread. Without an observer these calls do nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class LoadStage(NamedTuple):
-    """What is being done, and how much of it is: ``total`` is 0 if that is not known.
+    """A stage of a load: ``done`` of ``total`` are done. ``total`` is 0 if it is not known.
 
     ``is_bytes`` says that both count bytes.
     """

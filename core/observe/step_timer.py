@@ -22,9 +22,9 @@ the outputs to their consumer."""
 class StepTimer:
     """Sums the time of each stage over all steps, and counts the steps by their times.
 
-    Core thread only, except ``seconds`` and ``histograms``.
-    It is always on: a stage costs one reading of the clock, a step one count per stage. Times are
-    those of the host: on CUDA the device computes a step while the host is in later stages.
+    Core thread only, except ``seconds`` and ``histograms``. It is always on: a stage costs one
+    reading of the clock, a step one count per stage. Times are those of the host: on CUDA the
+    device computes a step while the host is in later stages.
     """
 
     __slots__ = (

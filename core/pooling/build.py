@@ -23,6 +23,11 @@ from core.pooling.runner import PoolingRunner
 from core.pooling.scorer import build_scorer
 from core.text.tokenizer import Tokenizer
 
+logger = logging.getLogger("roseinfer.core")
+
+DEFAULT_MAX_LENGTH = 8192
+"""Tokens of a text unless the operator says more: a mask of attention has their square."""
+
 _NOTHING = SamplingParams(max_tokens=0)
 
 
@@ -50,12 +55,6 @@ def try_text(runner: PoolingRunner, recipe: Recipe, tokenizer: Tokenizer) -> Non
         raise ModelLoadError(
             f"{recipe.source} does not {recipe.task} a text: {first_line(error)}"
         ) from error
-
-
-logger = logging.getLogger("roseinfer.core")
-
-DEFAULT_MAX_LENGTH = 8192
-"""Tokens of a text unless the operator says more: a mask of attention has their square."""
 
 
 @dataclass(frozen=True, slots=True)

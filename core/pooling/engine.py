@@ -123,7 +123,7 @@ class PoolingEngine:
         return [*failed, *self._compute()] if self._waiting else failed
 
     def work(self, request_id: str) -> Work | None:
-        """What was done so far for a request of the step under way. Any thread."""
+        """Return the work done so far for a request of the step under way. Any thread."""
         running = self._running
         request = running.get(request_id)
         if request is None:

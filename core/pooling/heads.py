@@ -13,7 +13,7 @@ from torch import nn
 
 from core.contract.errors import ModelLoadError, first_line
 from core.module.state_dict import read_state
-from core.pooling.recipe import inner_path, read_json
+from core.pooling.recipe import inner_path, read_object
 from core.system.checkpoint_files import check_file, find_file
 
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -41,7 +41,7 @@ def pool(hidden: torch.Tensor, lengths: torch.Tensor, poolings: Sequence[str]) -
 
 def load_dense(source: str, folder: str) -> tuple[nn.Linear, nn.Module]:
     """Load a dense layer of sentence-transformers, and its activation. Raises ModelLoadError."""
-    config = read_json(source, inner_path(folder, "config.json")) or {}
+    config = read_object(source, inner_path(folder, "config.json"))
     try:
         linear = nn.Linear(
             config["in_features"], config["out_features"], bias=config.get("bias", True)

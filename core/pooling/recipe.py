@@ -293,16 +293,15 @@ def _embedding(source: str, modules: Modules | None) -> Recipe:
     return Recipe(task="embed", source=source, dense=tuple(dense), **facts)
 
 
-def _named(source: str, name: str) -> Any:
+def _named(source: str, name: str) -> dict[str, Any]:
     """The object in a JSON file that modules.json needs. Raises ModelLoadError without one."""
-    content = read_json(source, name)
+    content: dict[str, Any] | None = read_json(source, name)
     if content is None:
         raise ModelLoadError(f"{source} lacks {name}, which its modules.json needs")
     return content
 
 
-def _poolings(config: Any) -> tuple[str, ...]:
-    config = config if isinstance(config, dict) else {}
+def _poolings(config: dict[str, Any]) -> tuple[str, ...]:
     if config.get("include_prompt") is False:
         raise ModelLoadError("pooling without the prompt's tokens is not supported")
     mode = config.get("pooling_mode") or []

@@ -15,7 +15,7 @@ from core.pooling.heads import pool
 
 
 class TextRunner(Protocol):
-    """What the engine runs. Core thread only."""
+    """Computes the vectors or scores of texts. Core thread only."""
 
     def run(self, batch: Sequence[EngineRequest]) -> torch.Tensor:
         """Return float32 [num_texts, size] on the CPU."""

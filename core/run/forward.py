@@ -34,8 +34,7 @@ class ForwardPass(Protocol):
 class EagerForward:
     """Runs the model's own code on one packed row of tokens ``[1, num_tokens]``, or its executor.
 
-    ``last_tokens`` resolves negative token ids. It
-    is None if a step never has any.
+    ``last_tokens`` resolves negative token ids. It is None if a step never has any.
     """
 
     def __init__(

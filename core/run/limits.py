@@ -122,7 +122,7 @@ def _width(layer: Any) -> int:
 
 
 def _elements(layer: Any) -> int:
-    """Those of the matrices that a token is multiplied by."""
+    """Number of elements of the matrices that a token is multiplied by."""
     hidden, heads = number(layer, "hidden_size"), number(layer, "num_attention_heads")
     key_heads = number(layer, "num_key_value_heads") or heads
     inner = number(layer, "moe_intermediate_size") or number(layer, "intermediate_size")

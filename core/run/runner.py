@@ -65,7 +65,7 @@ class ModelRunner:
             storage.clear(ids)
 
     def not_finite(self, block_ids: Ids[int]) -> list[int]:
-        """Those of these blocks that contain NaN or infinity. Waits for the device."""
+        """Return the blocks among these that contain NaN or infinity. Waits for the device."""
         return [
             base + block_id
             for base, storage, ids in self._by_group(block_ids)

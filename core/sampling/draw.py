@@ -94,17 +94,10 @@ class RandomStream:
         self._sequences = sequences
         self._states = seeds_to_states([sequence.seed for sequence in sequences])
 
-    def uniforms(self, device: torch.device) -> torch.Tensor:
-        """Return float64 [num_sequences] in [0, 1)."""
-        return upload(uniforms(self._states, self._positions()), device)
-
     def bits(self, device: torch.device) -> torch.Tensor:
-        """Return the bits that ``uniforms`` are made of, int64 [num_sequences]."""
-        bits = random_bits(self._states, self._positions())
-        return upload(bits.view(np.int64), device)
-
-    def _positions(self) -> UInt64Array:
-        return np.array([s.num_sampled_tokens for s in self._sequences], dtype=np.uint64)
+        """Return ``random_bits``, int64 [num_sequences]."""
+        positions = np.array([s.num_sampled_tokens for s in self._sequences], dtype=np.uint64)
+        return upload(random_bits(self._states, positions).view(np.int64), device)
 
 
 def seeds_to_states(seeds: list[int]) -> UInt64Array:
@@ -116,19 +109,14 @@ def seeds_to_states(seeds: list[int]) -> UInt64Array:
     return _mix(states + _GOLDEN)
 
 
-def uniforms(states: UInt64Array, positions: UInt64Array) -> npt.NDArray[np.float64]:
-    """Return number ``positions[i]`` of the stream that begins at ``states[i]``, in [0, 1).
+def random_bits(states: UInt64Array, positions: UInt64Array) -> UInt64Array:
+    """Return 64 bits, number ``positions[i]`` of the stream that begins at ``states[i]``.
 
     This is SplitMix64 addressed by position: mix(state + (position + 1) * golden ratio).
     Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014,
-    with the constants of Vigna's splitmix64.c. The upper 52 bits are used: then u * mass rounds
-    to less than mass for every positive float64 mass.
+    with the constants of Vigna's splitmix64.c. A draw makes a number u in [0, 1) of the upper 52
+    bits: then u * mass rounds to less than mass for every positive float64 mass.
     """
-    return (random_bits(states, positions) >> np.uint64(12)).astype(np.float64) * 2.0**-52
-
-
-def random_bits(states: UInt64Array, positions: UInt64Array) -> UInt64Array:
-    """Return the 64 bits of which ``uniforms`` uses the upper 52."""
     return _mix(states + (positions + np.uint64(1)) * _GOLDEN)
 
 

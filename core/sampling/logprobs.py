@@ -24,7 +24,7 @@ values at the end of the list are ordered by id too."""
 
 
 def lines(logits: torch.Tensor, token_ids: torch.Tensor, num_top: int) -> torch.Tensor:
-    """What is reported about each row, in one float64 tensor, for one transfer to the host.
+    """Return the report about each row, in one float64 tensor, for one transfer to the host.
 
     ``logits`` is [num_rows, vocab_size] of any float type and is not changed, ``token_ids`` int64
     [num_rows]. A row of the result is the natural-log probability of its token, then the best

@@ -22,7 +22,7 @@ from core.state.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is known of some sequences before there are logits."""
+    """The facts about some sequences that need no logits."""
 
     sequences: list[Sequence]
     prepared: list[tuple[PreparedProcessor, list[Sequence]]]

@@ -127,7 +127,7 @@ class SequenceAdmission:
         return None
 
     def _try_again(self) -> None:
-        """Let the next call of ``pop`` and ``pop_for_share`` look at the head again."""
+        """Let the next call of ``pop`` and ``pop_for_share`` consider the head again."""
         self._num_skipped = 0
         self._denied = None
 

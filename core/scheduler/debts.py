@@ -8,7 +8,7 @@ from itertools import islice
 from operator import itemgetter
 
 MAX_STEPS = 8
-"""A debt is at most what so many steps have for prompts, so that nobody waits for long."""
+"""A debt is at most what so many steps have for prompts, so that no tenant waits for long."""
 
 
 class Debts:
@@ -17,8 +17,8 @@ class Debts:
     A step has a token or two of a prompt, however many rows they cost: late in a long one, more
     than a share. While others need more than theirs, a tenant that owes a share is passed over
     when it is its turn, and pays what each of the others got. One without prompts pays too, so a
-    debt outlives the prompt that made it, but not for long. What all tenants owe is forgiven: they
-    took it from nobody.
+    debt outlives the prompt that made it, but not for long. What all tenants owe is forgiven: no
+    tenant lost it.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Debts:
         turn = max(shares.values())
         others = {name: n for name, n in demands.items() if self._rows.get(name, 0) < turn}
         if all(shares.get(name, 0) >= demand for name, demand in others.items()):
-            others = dict(demands)  # nobody has to wait
+            others = dict(demands)  # no tenant has to wait
         else:
             shares = _shares(others, budget, num_turns)
         paid = -(-max(shares.values()) * len(shares) // len(others))
@@ -67,7 +67,7 @@ def _shares(demands: Mapping[str, int], budget: int, num_turns: int) -> dict[str
 
 
 def _passed_over(names: Collection[str], others: Collection[str], num_turns: int) -> set[str]:
-    """Those before the last turn of a step that only ``others`` are in."""
+    """Return the names before the last turn of a step that only ``others`` are in."""
     found: set[str] = set()
     for name in names:
         if not num_turns:

@@ -86,7 +86,7 @@ class SchedulerOutput:
 
 
 class PromptRows:
-    """A row is what a token costs that attends to nothing: its products with the weights.
+    """A row is the cost of a token that attends to nothing: its products with the weights.
 
     Attention to ``keys_per_row`` keys costs another one. So a token after 3,000 others may cost
     twice as much as the first.
@@ -96,11 +96,11 @@ class PromptRows:
         self._rows_per_key = 1 / keys_per_row
 
     def of_pairs(self, num_pairs: float) -> float:
-        """What attention costs, for so many pairs of a token and one that it attends to."""
+        """Cost of attention, for so many pairs of a token and one that it attends to."""
         return self._rows_per_key * num_pairs
 
     def of(self, start: int, num_tokens: int) -> int:
-        """What ``num_tokens`` after the first ``start`` of a prompt cost, to the nearest row."""
+        """Cost of ``num_tokens`` after the first ``start`` of a prompt, to the nearest row."""
         return num_tokens + round(self.of_pairs(num_tokens * (start + num_tokens / 2)))
 
     def fitting(self, start: int, rows: int) -> int:

@@ -20,7 +20,7 @@ from core.state.history import StepCounts
 from core.state.sequence import Sequence, Status
 
 _TOKENS = PromptRows()
-"""Every token counts the same: where no duration limits the step."""
+"""Every token costs one row, as long as no duration limits the step."""
 
 
 class Scheduler:

@@ -179,7 +179,7 @@ class FairQueue(Generic[T]):
         self._num_waiting -= 1
 
     def _index(self, tenant: _Tenant[T], item: T) -> int | None:
-        """Where an item waits, if it does."""
+        """Return the index of a waiting item, None if it does not wait."""
         index = bisect_left(tenant.waiting, self._place(item), key=self._place)
         waits = index < len(tenant.waiting) and tenant.waiting[index] is item
         return index if waits else None

@@ -137,7 +137,7 @@ class Sequence:
         self.history.wait()
 
     def work(self) -> Work:
-        """What was done for it so far. Any thread; counts may be of different steps then."""
+        """Return the work done for it so far. Any thread; counts may be of different steps then."""
         history, now = self.history, time.perf_counter()
         waiting_since, waited = history.waiting_since, history.waited
         if waiting_since is not None and history.started_at is not None:

@@ -1,4 +1,4 @@
-"""What is wrong with a file of a checkpoint: a pointer of Git LFS, a web page, cut off, no JSON.
+"""Checks files of a checkpoint: pointers of Git LFS, web pages, files cut off, broken JSON.
 
 Libraries say "header too large" or "Expecting value" of such files, or ignore them.
 """
@@ -21,7 +21,10 @@ _LARGEST_HEADER = 100_000_000
 
 
 def foreign(head: bytes) -> str | None:
-    """What a file is that begins so, if it is in the place of another; ``head``: 64 bytes."""
+    """Return what a file is instead of a checkpoint's, None if nothing shows it.
+
+    ``head`` are its first 64 bytes.
+    """
     if head.startswith(_POINTER):
         return "is a pointer of Git LFS, not the file itself: run `git lfs pull` in its directory"
     if head.lstrip()[:64].lower().startswith(_PAGES):

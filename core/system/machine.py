@@ -1,4 +1,4 @@
-"""What the system lets this process use: memory in bytes, CPU cores.
+"""The resources that the system lets this process use: memory in bytes, CPU cores.
 
 Linux says it in files under ``/proc`` and ``/sys``. ``root`` is the directory that they are under.
 A file that is missing or unreadable bounds nothing. The limits of every enclosing control group
@@ -113,7 +113,7 @@ def threads_by_node(num_threads: int, root: Path = ROOT) -> list[NodeThreads]:
 
 
 def _group_memory(root: Path) -> Iterator[int]:
-    """What is left of the memory of each enclosing group that has a limit."""
+    """Bytes left in each enclosing group that has a limit."""
     for folder, limit, names in _group_limits(root):
         usage = _integer(folder / names.usage)
         if usage is not None:

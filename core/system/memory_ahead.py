@@ -81,7 +81,7 @@ class MemoryAhead:
             position += size
 
     def _whole(self, offset: int) -> int:
-        """Where the huge page begins that the offset lies in."""
+        """Offset of the huge page that this offset lies in."""
         return offset - (offset - self._start) % HUGE_PAGE
 
 

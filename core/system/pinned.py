@@ -64,7 +64,7 @@ class Download:
         return self._landed().tolist()
 
     def numpy(self) -> npt.NDArray[Any]:
-        """As ``tolist``, but an array, which belongs to the caller."""
+        """Wait as ``tolist`` does; return an array, which belongs to the caller."""
         array: npt.NDArray[Any] = self._landed().numpy()
         return array
 

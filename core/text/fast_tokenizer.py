@@ -20,7 +20,7 @@ Token = str | AddedToken
 
 
 class FastTokenizer:
-    """What ``Tokenizer`` reads of transformers' fast tokenizers, without transformers.
+    """The part of transformers' fast tokenizers that ``Tokenizer`` reads, without transformers.
 
     Immutable after ``chat_template`` is set; any thread may use it.
     """

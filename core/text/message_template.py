@@ -31,7 +31,7 @@ _NOT_VARIABLES = ("add_generation_prompt", "restore_suffix", "max_length", "padd
 def find_template(
     tokenizer: Tokenizer, num_texts: int, formats: Sequence[bool], options: Mapping[str, Any]
 ) -> MessageTemplate | None:
-    """How the tokenizer's template shows so many texts, in the first of ``formats`` that it can.
+    """Find how the tokenizer's template shows so many texts, in the first of ``formats`` it can.
 
     A format says whether contents are lists of parts. ``options`` are sentence-transformers'
     arguments of the template.

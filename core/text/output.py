@@ -1,4 +1,4 @@
-"""OutputText: from the sampled tokens of one sequence to text and log-probabilities to send."""
+"""OutputAssembler: from sampled tokens of one sequence to text and log-probabilities to send."""
 
 from __future__ import annotations
 

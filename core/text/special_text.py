@@ -4,6 +4,8 @@ Tokenizers turn the text of a special token into that token wherever it occurs, 
 ``<|im_end|>`` would end its own turn. SpecialText puts a mark inside each such text before the
 chat template is rendered, and the rendered text is split at the marks. No piece holds the whole
 text, so no special token can form, and all other text stays as it is.
+
+FirstOfPairs: tokenizes pairs of texts with the same first one.
 """
 
 from __future__ import annotations

@@ -339,10 +339,10 @@ _USER, _ANSWER = "5830174296", "4721908365"
 def turn_end(
     render: Callable[..., str], special_texts: Sequence[str], bos_token: str | None
 ) -> str | None:
-    """Return its text; None if there is none.
+    """Return the special token that ends an assistant's turn, as text; None if there is none.
 
     ``render`` takes a conversation and ``add_generation_prompt``, and raises InvalidRequest for
-    one that the template rejects. Blanks may stand before the token. A token that begins a text or
+    one that the template rejects. Blanks may precede the token. A token that begins a text or
     a turn ends nothing. Some templates end only turns that others follow, so that is tried if
     nothing follows an answer at the end.
     """

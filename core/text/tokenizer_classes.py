@@ -1,4 +1,4 @@
-"""What transformers' tokenizer classes add to a tokenizer.json.
+"""Rules: the additions of transformers' tokenizer classes to a tokenizer.json.
 
 The base class takes the file as it is. Others take its vocabulary, its merges and its
 post-processor, and have rules of their own for the rest, whatever the file says.
@@ -139,7 +139,7 @@ def _llama(fields: Mapping[str, Any]) -> tuple[Any, Any, Any]:
 
 
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-"""What SentencePiece writes for a space."""
+"""The character that SentencePiece writes for a space."""
 
 _PIECES = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
 

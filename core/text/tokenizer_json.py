@@ -22,7 +22,7 @@ _OTHER_KEYS = ("auto_map", "fast_tokenizer_files", "fix_mistral_regex", "init_in
 
 
 class NotReadError(Exception):
-    """Why transformers must load a tokenizer."""
+    """The tokenizer must be loaded by transformers; the message says why."""
 
 
 def read_tokenizer(folder: Path) -> FastTokenizer:

@@ -116,7 +116,7 @@ class _Table(dict[int, bytes]):
 
 
 class _Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """How a decoder turns the string of a token into bytes."""
+    """The rule by which a decoder turns the string of a token into bytes."""
 
     replacements: tuple[tuple[str, str], ...] = ()
     has_byte_fallback: bool = False

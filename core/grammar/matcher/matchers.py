@@ -50,9 +50,9 @@ class TokenTable(msgspec.Struct, frozen=True, array_like=True):
 class MatcherFactory:
     """Turns grammars into text for llguidance, and text into matchers.
 
-    Immutable; any thread may use it. Deep grammars need ``deep_stack``. llguidance
-    releases the interpreter lock while it works, and bounds its own work by ``LLParserLimits``, but
-    not all of it: see ``core.grammar.trial``.
+    Immutable; any thread may use it. Deep grammars need ``on_deep_stack``. llguidance releases the
+    interpreter lock while it works, and bounds its own work by ``LLParserLimits``, but not all of
+    it: see ``core.grammar.trial``.
     """
 
     def __init__(self, table: TokenTable) -> None:

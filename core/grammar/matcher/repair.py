@@ -53,7 +53,7 @@ class Dropped(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """What is left out at once: a keyword, or an entry of ``allOf`` or ``patternProperties``.
+    """A part left out at once: a keyword, or an entry of ``allOf`` or ``patternProperties``.
 
     So is each property that is forbidden (``false``), apart from the schemas of the others.
     """
@@ -115,7 +115,7 @@ class _Search:
         return self._with_good_keywords(schema, path)
 
     def _failing(self, places: list[tuple[Place, Any]]) -> Iterator[tuple[Place, Any]]:
-        """Those that fail alone. Halves are tried together."""
+        """Yield the places that fail alone. Halves are tried together."""
         if not places:
             return
         tuple_of_all = {
@@ -268,7 +268,7 @@ def _shown(schema: dict[str, Any], num: int, bad: set[int]) -> dict[str, Any]:
 
 
 def _reason(problem: str) -> str:
-    """What llguidance says of a regex, in parentheses; its other words are about itself."""
+    """Return llguidance's reason about a regex, in parentheses; other reasons are internal."""
     target = _NO_TARGET.search(problem)
     if target is not None:
         return f": '#{target[1]}' does not exist"

@@ -29,6 +29,14 @@ MAX_GROWTH = 64 * 1024 * 1024
 NOISE = 256
 """Bytes by which the allocator's counts may differ per token, although nothing grows."""
 
+NUM_TOKENS = 32
+"""Tokens of a walk."""
+
+MAX_SECONDS = 0.05
+"""CPU time that a walk may take: slow masks must not make a trial fail."""
+
+_SOME = re.compile(rb"[^\0]")
+
 
 def main() -> None:
     """Read the setup, then answer each trial."""
@@ -79,21 +87,8 @@ def _try(factory: MatcherFactory, trial: Trial, allocated: Callable[[], int]) ->
     )
 
 
-if __name__ == "__main__":
-    main()
-
-
-NUM_TOKENS = 32
-"""Tokens of a walk."""
-
-MAX_SECONDS = 0.05
-"""CPU time that a walk may take: slow masks must not make a trial fail."""
-
-_SOME = re.compile(rb"[^\0]")
-
-
 class Walk:
-    """Goes on from where the last walk ended."""
+    """Matches random tokens of a grammar. Each ``match`` continues where the last one ended."""
 
     def __init__(self, start: llguidance.LLMatcher) -> None:
         self._start = start

@@ -20,6 +20,8 @@ from core.run.graphs.sizes import graph_batch_sizes, piece_sizes
 from core.sampling.greedy import greedy_tokens
 from core.system.pinned import Uploads
 
+logger = logging.getLogger("roseinfer.core")
+
 _ALIGN = 4  # words: 16 bytes
 
 
@@ -93,9 +95,6 @@ def _empty_batch() -> ModelInput:
         context_lens=np.zeros(0, dtype=np.int64),
         block_tables=np.zeros((0, 1), dtype=np.int64),
     )
-
-
-logger = logging.getLogger("roseinfer.core")
 
 
 def with_graphs(

@@ -59,7 +59,7 @@ class Penalties:
 
 
 def _penalise(logits: torch.Tensor, rows: list[int], counts: list[_Counts]) -> None:
-    """As the kernel ``penalise``, on any device."""
+    """Do the same as the kernel ``penalise``, on any device."""
     ids: list[Float64Array] = []
     factors: list[Float64Array] = []
     offsets: list[Float64Array] = []
@@ -111,7 +111,7 @@ class _Counts:
         return self._ids[: len(self._places)], self._times[: len(self._places)]
 
     def entries(self, row: int) -> Entries:
-        """As ``view``, for the kernel."""
+        """Return ``view`` as the kernel reads it."""
         return row, len(self._places), *self._addresses
 
     def _place(self, token_id: int) -> int:

@@ -26,7 +26,7 @@ _REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of the text that a model thought. Templates read the first, those of gpt-oss the second."""
 
 _END = "CONTINUE_FINAL_MESSAGE_TAG "
-"""Stands behind the text to continue. The space shows whether the template strips contents."""
+"""Follows the text to continue. The space shows whether the template strips contents."""
 
 
 def render(
@@ -58,7 +58,7 @@ def render(
         if "content" not in template:
             raise ValueError("continue_final_message is set, and the template reads no content")
         last = _mark_end(chat[-1])
-    rendered = compiled(template).render(
+    rendered = _compiled(template).render(
         messages=chat,
         tools=_plain(tools),
         documents=_plain(documents),
@@ -69,7 +69,7 @@ def render(
 
 
 @lru_cache(_MAX_TEMPLATES)
-def compiled(template: str) -> Template:
+def _compiled(template: str) -> Template:
     """Compile a template. Raises TemplateSyntaxError."""
     return _environment().from_string(template)
 
@@ -190,7 +190,7 @@ def _mark_end(message: dict[str, Any]) -> str:
 
 
 def _cut(rendered: str, last: str) -> str:
-    """What stands before ``_END``."""
+    """Return the text before ``_END``. Raises ValueError if the template does not show it."""
     mark = _END.strip()
     if last.strip() not in rendered or mark not in rendered:
         raise ValueError(

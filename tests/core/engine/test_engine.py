@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from core.kv.window_group import WindowSize
-from tests.support.scripted import EOS, NUM_TOKEN_IDS, Answer, Rig
+from tests.support.scripted import EOS, NUM_TOKEN_IDS, Rig
 
 
 class NotedAhead:
@@ -171,50 +169,6 @@ def test_fail_all_ends_every_request_with_an_error():
     assert rig.num_used_blocks == 0
     assert rig.engine.fail_all("closing") == []
     rig.engine.check()
-
-
-@pytest.mark.parametrize("seed", range(25))
-def test_every_request_ends_with_exactly_one_last_output(seed):
-    """Random requests, aborts, failed steps and failed rows over a tiny pool."""
-    rng = random.Random(seed)
-    rig = Rig(
-        num_blocks=rng.randrange(9, 16),
-        max_num_seqs=(max_num_seqs := rng.randrange(1, 6)),
-        max_num_batched_tokens=max_num_seqs + rng.randrange(8),
-        enable_prefix_caching=rng.random() < 0.7,
-    )
-    answers, aborted, added = {}, set(), {}
-    while len(added) < 40 or rig.engine.has_work:
-        if rng.random() < 0.4 and len(added) < 40:
-            name = str(len(added))
-            prompt = [rng.randrange(2) for _ in range(rng.randrange(1, 16))]
-            added[name] = rng.randrange(20)
-            rig.add(
-                name,
-                prompt=prompt,
-                max_tokens=added[name],
-                stream_interval=rng.randrange(4),
-                prompt_logprobs=rng.choice([None, None, 0]),
-            )
-            if rng.random() < 0.1:
-                rig.runner.failed_rows.add(name)
-        if rng.random() < 0.05 and added:
-            name = rng.choice(list(added))
-            rig.engine.abort(name)
-            if name not in answers or not answers[name].last.is_last:
-                aborted.add(name)
-        if rng.random() < 0.03:
-            rig.runner.failures.append(RuntimeError("now and then"))
-        for name, output in rig.step().items():
-            assert name not in aborted
-            answers.setdefault(name, Answer()).take(output)
-    assert rig.num_used_blocks == 0
-    for name in added.keys() - aborted:
-        last = answers[name].last
-        assert last.is_last
-        if last.error is None:
-            assert last.finish_reason == "length"
-            assert len(answers[name].token_ids) == last.num_output_tokens == added[name]
 
 
 # Bounds

@@ -307,11 +307,13 @@ def test_many_failed_steps_in_a_row_are_fatal():
         rig.step()
 
 
+@pytest.mark.parametrize("async_scheduling", [False, True])
 @pytest.mark.parametrize("seed", range(25))
-def test_every_request_ends_with_exactly_one_last_output(seed):
-    """Random requests, aborts, failed launches, failed collects and failed rows."""
+def test_every_request_ends_with_exactly_one_last_output(seed, async_scheduling):
+    """Random requests, aborts, failed launches, failed collects and failed rows in a tiny pool."""
     rng = random.Random(seed)
-    rig = async_rig(
+    rig = Rig(
+        async_scheduling=async_scheduling,
         num_blocks=rng.randrange(9, 16),
         max_num_seqs=(max_num_seqs := rng.randrange(1, 6)),
         max_num_batched_tokens=max_num_seqs + rng.randrange(8),
@@ -342,7 +344,7 @@ def test_every_request_ends_with_exactly_one_last_output(seed):
             rig.runner.failures.append(RuntimeError("now and then"))
         if rng.random() < 0.03:
             rig.runner.late_failures.append(RuntimeError("now and then"))
-        for output in rig.outputs():
+        for output in rig.outputs() if async_scheduling else rig.step().values():
             assert output.request_id not in aborted
             answers.setdefault(output.request_id, Answer()).take(output)
     assert rig.num_used_blocks == 0

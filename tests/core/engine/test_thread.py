@@ -461,37 +461,26 @@ def test_outputs_that_wait_are_not_lost_if_the_rest_is_aborted():
         assert listener.ends["short"].finish_reason == "length"
 
 
-def test_outputs_that_wait_come_before_the_errors_of_a_crash():
+def crash(engine, _core):
+    engine.crash = RuntimeError("bang")
+
+
+def stop(_engine, core):
+    core.submit(Stop())
+
+
+@pytest.mark.parametrize(
+    ("act", "error"), [(crash, "The engine died."), (stop, "The server is shutting down.")]
+)
+def test_outputs_that_wait_come_before_the_errors_of_an_end(act, error):
     engine = LateEngine()
     with core_thread(engine, start=False) as (core, listener):
         checks = iter(range(100))
-
-        def crash():
-            if next(checks) == 1:
-                engine.crash = RuntimeError("bang")
-
-        engine.on_check = crash
+        engine.on_check = lambda: act(engine, core) if next(checks) == 1 else None
         core.submit(add("a", 5))
         core.start()
         listener.wait_for_ends("a")
-        assert [o.text or o.error for call in listener.calls for o in call] == [
-            ".",
-            "The engine died.",
-        ]
-
-
-def test_outputs_that_wait_come_before_the_end_of_the_server():
-    engine = LateEngine()
-    with core_thread(engine, start=False) as (core, listener):
-        checks = iter(range(100))
-        engine.on_check = lambda: core.submit(Stop()) if next(checks) == 1 else None
-        core.submit(add("a", 5))
-        core.start()
-        listener.wait_for_ends("a")
-        assert [o.text or o.error for call in listener.calls for o in call] == [
-            ".",
-            "The server is shutting down.",
-        ]
+        assert [o.text or o.error for call in listener.calls for o in call] == [".", error]
 
 
 # Close

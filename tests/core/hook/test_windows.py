@@ -42,7 +42,7 @@ def expected_of(family: str, given: list[list[int]], max_tokens: int) -> list[li
 def overwrite_free_blocks(engine: Engine) -> None:
     """Write large numbers over all free blocks: without a prefix cache no step may see them."""
     for pool, storage in zip(engine._kv._pools, engine._pipeline._runner._storages, strict=True):
-        block_ids = [block_id for block_id in range(pool.num_blocks) if pool.is_free(block_id)]
+        block_ids = [block_id for block_id in range(pool.num_blocks) if not pool.num_refs(block_id)]
         for tensor in (*storage.keys, *storage.values):
             tensor[block_ids] = 1e4
 

@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.kv.block_pool import HASH_SIZE, block_hash, content_of, root_hash
+from core.kv.block_pool import DIGEST_SIZE, block_hash, content_of, root_hash
 
 
 def chain(tokens, *, size=2, salt=""):
@@ -15,7 +15,7 @@ def chain(tokens, *, size=2, salt=""):
 
 def test_a_hash_has_a_fixed_size_and_is_repeatable():
     assert chain([1, 2]) == chain([1, 2])
-    assert len(chain([1, 2])) == len(root_hash("")) == HASH_SIZE
+    assert len(chain([1, 2])) == len(root_hash("")) == 2 * DIGEST_SIZE
 
 
 def test_a_hash_depends_on_every_token_before_it():

@@ -3,7 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.sampling.draw import seeds_to_states, uniforms
+from core.sampling.draw import random_bits, seeds_to_states
+
+
+def uniforms(states: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """The numbers in [0, 1) that draws make of the bits."""
+    return (random_bits(states, positions) >> np.uint64(12)).astype(np.float64) * 2.0**-52
 
 
 def draw(seed: int, num: int) -> np.ndarray:
