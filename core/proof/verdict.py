@@ -26,7 +26,6 @@ logger = logging.getLogger("roseinfer.core")
 SHIPPED = Path(sys.prefix) / "share" / "roseinfer" / "verdicts"
 """The verdicts of an environment that was proved when it was made, as in the container image."""
 
-_CODE = ("models", "weights", "executors", "proof", "kernels/cpu")
 _PACKAGES = ("torch", "transformers", "safetensors")
 
 
@@ -47,13 +46,12 @@ class Verdict:
 def key_of(twin: Mapping[str, Any]) -> str:
     """The name of a twin's verdict: a digest of its values, our code, packages and the CPU's kind.
 
-    Raises OSError if the code cannot be read.
+    The code is all of ``core``: a proof runs the whole engine. Raises OSError if it cannot be read.
     """
     root = Path(core.__file__).parent
-    files = [file for folder in _CODE for file in sorted((root / folder).rglob("*"))]
     digest = hashlib.sha256(json.dumps(twin, sort_keys=True).encode())
     digest.update(repr([(name, version(name)) for name in _PACKAGES] + [variant()]).encode())
-    for file in files:
+    for file in sorted(root.rglob("*")):
         if file.suffix in {".py", ".cpp", ".h"}:
             digest.update(f"\0{file.relative_to(root)}\0".encode() + file.read_bytes())
     return digest.hexdigest()

@@ -94,14 +94,14 @@ def test_the_key_has_all_that_a_verdict_depends_on(
     with monkeypatch.context() as patch:
         patch.setattr(module, "variant", lambda: "another CPU")
         keys.add(key_of(TWIN))
-    for change in range(2):
-        source = tmp_path / "kernels" / "cpu" / "source" / "layer.cpp"
+    for change, file in enumerate(("kernels/cpu/source/layer.cpp",) * 2 + ("attention/cpu.py",)):
+        source = tmp_path / file
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(str(change))
         with monkeypatch.context() as patch:
             patch.setattr(core, "__file__", str(tmp_path / "__init__.py"))
             keys.add(key_of(TWIN))
-    assert len(keys) == 6
+    assert len(keys) == 7
 
 
 READ = """
