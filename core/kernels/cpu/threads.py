@@ -45,7 +45,7 @@ def _array(numbers: list[int]) -> ctypes.Array[ctypes.c_int64]:
 class LentCore:
     """A ``Lender`` (core/system/hand_over.py).
 
-    The last thread of a team waits for its core; ``source/team.h`` says how.
+    The last thread of a team waits for its core; ``source/threads/team.h`` says how.
     """
 
     def __init__(self, kernels: Kernels) -> None:
