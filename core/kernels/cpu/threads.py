@@ -52,7 +52,7 @@ class LentCore:
         self._word = ctypes.c_int32()
         self._return_core = kernels.return_core
         self.address = ctypes.addressof(self._word)
-        """Of the word that ``Kernels.layers`` takes. It is valid as long as this object."""
+        """Address of the word that ``Kernels.layers`` takes, valid as long as this object."""
 
     def lend(self) -> None:
         """Core thread only."""
