@@ -28,7 +28,7 @@ from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.blocks import BlockFormat, quantise
 
 _NARROW = {Q4_K: Q5_0, Q5_K: Q5_0, Q6_K: Q8_0}
-"""What matrices get whose columns do not divide into blocks of 256."""
+"""Types of matrices whose columns do not divide into blocks of 256, by the type of others."""
 
 _JOINT = ("c_attn", "qkv_proj", "query_key_value")
 _SENSITIVE = ("v_proj", "down_proj", "mlp.c_proj", "fc2")

@@ -45,9 +45,9 @@ class Parameter:
     order: np.ndarray | None = None
     """Rows of the file in the model's order."""
     offset: float = 0.0
-    """What the file has added to the values."""
+    """Number that the file has added to the values."""
     is_transposed: bool = False
-    """Whether the model has the transpose of what the file has."""
+    """True if the model has the transpose of the file's matrix."""
 
     def values(self, dtype: torch.dtype) -> torch.Tensor:
         """The parameter, contiguous, rounded to ``dtype``."""
@@ -169,7 +169,7 @@ def _order_of_heads(num_rows: int, head_dim: int, parameter: str) -> np.ndarray:
 
 
 _MAKERS = {torch.empty, torch.ones, torch.zeros}
-"""What modules make their parameters with, before they are initialised."""
+"""Functions with which modules make their parameters, before they are initialised."""
 
 
 def load_gguf(config: ModelConfig, path: Path, device: torch.device) -> Any:
