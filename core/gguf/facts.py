@@ -55,7 +55,7 @@ class Facts:
         return self._file.metadata.flag(self.prefix + key, default)
 
     def has_windows(self, every: int) -> list[bool]:
-        """Return a flag per layer, true with a window: but for each ``every``-th if no key says so."""
+        """Return a flag per layer, true if it has a window: by default not each ``every``-th."""
         key = self.prefix + "attention.sliding_window_pattern"
         return self._file.metadata.pattern(key, every, self.num_layers)
 
