@@ -75,7 +75,7 @@ class GraphableBackend(AttentionBackend, Protocol):
         value: torch.Tensor,
         layer: int,
     ) -> None:
-        """As ``forward``, into contiguous memory that exists."""
+        """Compute ``forward`` into ``output``, contiguous memory of the shape that it returns."""
 
 
 @runtime_checkable

@@ -276,7 +276,7 @@ def _num_wanted(layer: LayerSpec) -> int:
 
 
 def _is_whole(batch: ModelInput, layer: LayerSpec) -> bool:
-    """Whether a step without shared runs has an item for each sequence, and a token in each."""
+    """Return true if a step without shared runs has an item for each sequence, of one token."""
     num_seqs = batch.num_seqs
     is_decode = len(batch.positions) == num_seqs
     return is_decode and layer.sliding_window is None and num_seqs >= _num_wanted(layer)

@@ -25,7 +25,7 @@ QKV = ("q_proj", "k_proj", "v_proj")
 HEAD_NORMS = ("q_norm", "k_norm")
 
 NORM_OFFSETS = (0.0, 1.0)
-"""What RMSNorms add to their weight: some families store the weight less 1."""
+"""Numbers that RMSNorms add to their weight: some families store the weight less 1."""
 
 _GATED_MLP = {"gate_proj", "act_fn", "up_proj", "down_proj"}
 
@@ -64,7 +64,7 @@ def matrix_of(module: Any) -> Matrix | None:
 
 
 def activation(module: Any) -> Activation | None:
-    """Which known activation a module computes, found by calling it."""
+    """Return the known activation that a module computes, found by calling it."""
     x = torch.linspace(-12, 12, 481)
     try:
         y = module(x)
@@ -108,6 +108,6 @@ def qkv_matrices(attention: nn.Module) -> list[Matrix] | None:
 
 
 def reads_weights(parent: nn.Module) -> bool:
-    """Whether a module's forward code names ``weight``: maybe that of a child, as routers do."""
+    """Return true if forward code names ``weight``: maybe that of a child, as routers do."""
     forward = inspect.unwrap(type(parent).forward)
     return isinstance(forward, FunctionType) and "weight" in forward.__code__.co_names

@@ -55,7 +55,7 @@ class Proof:
         return torch.randn(*shape, generator=self._generator).to(self._device, self._dtype)
 
     def is_close(self, expected: object, actual: torch.Tensor, *, is_product: bool = False) -> bool:
-        """Whether ``actual`` is a tensor like ``expected`` up to the tolerance. NaN never is."""
+        """Return true if both are tensors that are equal up to the tolerance. NaN never is."""
         if not isinstance(expected, torch.Tensor):
             return False
         if expected.shape != actual.shape or expected.dtype != actual.dtype:
@@ -72,7 +72,7 @@ class Proof:
         *,
         is_product: bool,
     ) -> bool:
-        """Whether modules with a common input ``[..., size]`` compute the same as others."""
+        """Return true if modules with a common input ``[..., size]`` compute the same as others."""
         rows = self._product_rows if is_product else (NUM_ROWS,)
         return all(
             self._is_equal_on(
@@ -118,7 +118,7 @@ def output_of(original: Callable[..., T], *args: Any, **kwargs: Any) -> T | None
         return None
 
 
-def left_out(module: nn.Module, given: Collection[str] = ()) -> dict[str, None]:
+def left_out(module: nn.Module, given: Collection[str]) -> dict[str, None]:
     """None for each argument that the module's class needs beside its first and those given.
 
     These are masks and caches, which attention gets elsewhere; their names are transformers' own.
@@ -135,10 +135,10 @@ def left_out(module: nn.Module, given: Collection[str] = ()) -> dict[str, None]:
 
 def plain_attention(spec: LayerSpec) -> ModuleAttention:
     """Return causal attention of a prompt to itself, without a cache."""
-    return lambda query, key, value, _module, _kwargs: causal_attention(query, key, value, spec)
+    return lambda query, key, value, _module, _kwargs: _causal_attention(query, key, value, spec)
 
 
-def causal_attention(
+def _causal_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, spec: LayerSpec
 ) -> torch.Tensor:
     """Attend ``[num_tokens, heads, dim]`` each; returns ``[num_tokens, num_heads, value_dim]``."""

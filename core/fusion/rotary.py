@@ -29,7 +29,7 @@ def _forward(attention: nn.Module) -> Callable[..., object]:
 
 
 def applies_rope(attention: nn.Module) -> bool:
-    """Whether the module's forward code calls the function by its usual name."""
+    """Return true if the module's forward code calls the function by its usual name."""
     forward = _forward(attention)
     return (
         isinstance(forward, FunctionType)

@@ -56,10 +56,10 @@ class Candidate(Protocol):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many replacements of each kind it makes, for ``Visitor.counts``."""
+        """Numbers of replacements by kind, for ``Visitor.counts``."""
 
     def is_equal(self, proof: Proof) -> bool:
-        """Whether the model would compute the same. Leaves the model as it was."""
+        """Return true if the model would compute the same. Leaves the model as it was."""
 
     def install(self) -> None:
         """Change the model."""
@@ -74,7 +74,7 @@ class Replacement:
     modules: Sequence[nn.Module]
     size: int
     is_product: bool
-    """Whether they multiply by weights."""
+    """True if they multiply by weights."""
 
     def is_equal(self, proof: Proof) -> bool:
         """See Candidate."""

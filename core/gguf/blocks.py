@@ -25,7 +25,7 @@ class BlockType:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a block is one floating-point value."""
+        """True if a block is one floating-point value."""
         return self.size == 1
 
     def row_nbytes(self, columns: int) -> int:
@@ -48,7 +48,7 @@ Q6_K = BlockType("Q6_K", 14, 256, 210)
 IQ4_NL = BlockType("IQ4_NL", 20, 32, 18)
 
 IQ4_NL_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-"""What the codes of IQ4_NL stand for."""
+"""The values of the codes of IQ4_NL."""
 
 BLOCK_TYPES = {
     kind.code: kind
@@ -104,7 +104,7 @@ class BlockMatrix:
         return self.rows
 
     def __deepcopy__(self, _memo: object) -> BlockMatrix:
-        return self  # nobody writes to it
+        return self  # the data is never written to
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from core.gguf.facts import Facts, longrope, longrope_scale
 
 
 def plain(facts: Facts) -> dict[str, Any]:
-    """What is nothing but a decoder with RoPE."""
+    """A decoder with RoPE and nothing else."""
     return facts.decoder() | {
         "head_dim": facts.head_dim,
         "rope_parameters": facts.whole_rope(),
@@ -27,14 +27,21 @@ def llama(facts: Facts) -> dict[str, Any]:
     return config | {"model_type": "mistral", "sliding_window": window} if window else config
 
 
-def mixtral(facts: Facts) -> dict[str, Any]:
-    return facts.decoder() | {
-        "head_dim": facts.head_dim,
-        "rope_parameters": facts.whole_rope(),
-        "num_local_experts": facts.integer("expert_count", least=1),
+def _experts(facts: Facts, key: str) -> dict[str, Any]:
+    """The numbers of experts: all, which a configuration has as ``key``, and those of a token."""
+    return {
+        key: facts.integer("expert_count", least=1),
         "num_experts_per_tok": facts.integer("expert_used_count", least=1),
-        "sliding_window": facts.integer("attention.sliding_window", 0) or None,
     }
+
+
+def mixtral(facts: Facts) -> dict[str, Any]:
+    return (
+        facts.decoder()
+        | {"head_dim": facts.head_dim, "rope_parameters": facts.whole_rope()}
+        | _experts(facts, "num_local_experts")
+        | {"sliding_window": facts.integer("attention.sliding_window", 0) or None}
+    )
 
 
 def qwen2(facts: Facts) -> dict[str, Any]:
@@ -45,9 +52,7 @@ def qwen2(facts: Facts) -> dict[str, Any]:
 
 def _mixture(facts: Facts) -> dict[str, Any]:
     inner = facts.tensor("blk.0.ffn_down_exps.weight").shape[-1]
-    return {
-        "num_experts": facts.integer("expert_count", least=1),
-        "num_experts_per_tok": facts.integer("expert_used_count", least=1),
+    return _experts(facts, "num_experts") | {
         "moe_intermediate_size": facts.integer("expert_feed_forward_length", inner, least=1),
         # files of experts alone need not say the width of dense blocks
         "intermediate_size": facts.integer("feed_forward_length", inner),
@@ -161,13 +166,6 @@ def granite(facts: Facts) -> dict[str, Any]:
         "embedding_multiplier": facts.number("embedding_scale", 0.0) or 1.0,
         "residual_multiplier": facts.number("residual_scale", 0.0) or 1.0,
         "logits_scaling": facts.number("logit_scale"),
-    }
-
-
-def _experts(facts: Facts, key: str) -> dict[str, Any]:
-    return {
-        key: facts.integer("expert_count", least=1),
-        "num_experts_per_tok": facts.integer("expert_used_count", least=1),
     }
 
 

@@ -29,14 +29,16 @@ def describe_file(file: GgufFile, max_model_len: int) -> tuple[dict[str, Any], D
     """
     architecture, values = values_of(file)
     spec, _ = describe(values | dict.fromkeys(_BIASES, False), max_model_len)
+    check_vocabulary(file, spec.vocab_size)
+    names = architecture.names
+    return values, _stored(_biased(spec, file, names), architecture), names
+
+
+def check_vocabulary(file: GgufFile, num_rows: int) -> None:
+    """Refuse tokens that the embedding, of ``num_rows`` rows, has no row for."""
     num_tokens = file.metadata.count("tokenizer.ggml.tokens")
-    if num_tokens > spec.vocab_size:
-        raise ModelLoadError(f"it has {num_tokens} tokens and {spec.vocab_size} rows of embeddings")
-    return (
-        values,
-        _stored(_biased(spec, file, architecture.names), architecture),
-        architecture.names,
-    )
+    if num_tokens > num_rows:
+        raise ModelLoadError(f"it has {num_tokens} tokens and {num_rows} rows of embeddings")
 
 
 def values_of(file: GgufFile) -> tuple[Architecture, dict[str, Any]]:

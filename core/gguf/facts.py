@@ -30,7 +30,7 @@ _MAX_LAYERS = 1024
 class Facts:
     """Reads the keys of a file's architecture, without their prefix.
 
-    Every method raises ModelLoadError that names what is missing or wrong.
+    Every method raises ModelLoadError that names a missing or wrong key or tensor.
     """
 
     def __init__(self, file: GgufFile, architecture: str) -> None:
@@ -55,16 +55,16 @@ class Facts:
         return self._file.metadata.flag(self.prefix + key, default)
 
     def has_windows(self, every: int) -> list[bool]:
-        """Whether each layer has a window; where no key says so, all but each ``every``-th."""
+        """Return a flag per layer, true if it has a window: by default not each ``every``-th."""
         key = self.prefix + "attention.sliding_window_pattern"
         return self._file.metadata.pattern(key, every, self.num_layers)
 
     def has(self, key: str) -> bool:
-        """Whether the metadata has a key."""
+        """Return true if the metadata has a key."""
         return self.prefix + key in self._file.metadata
 
     def has_tensor(self, name: str) -> bool:
-        """Whether the file has a tensor."""
+        """Return true if the file has a tensor."""
         return name in self._file.tensors
 
     def tensor(self, name: str) -> Tensor:

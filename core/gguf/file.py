@@ -22,7 +22,7 @@ _MAX_SPLITS = 9999
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of a file. ``data`` is ``[nbytes]``, a view of the mapping; nobody writes to it."""
+    """A tensor of a file. ``data`` is ``[nbytes]``, a view of the mapping, never written to."""
 
     info: TensorInfo
     data: Bytes

@@ -1,7 +1,7 @@
 """Metadata: typed access to the keys of a GGUF file. It remembers which keys were read.
 
-A key of the model's architecture that nobody reads could change what the model computes, so such
-keys are refused by name: see ``check_all_read``.
+An unread key of the model's architecture could change what the model computes, so such keys are
+refused by name: see ``check_all_read``.
 """
 
 from __future__ import annotations

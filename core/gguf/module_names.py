@@ -60,7 +60,7 @@ class ModuleNames:
     top: Mapping[str, str] = field(default_factory=lambda: _TOP)
     layers: str = "model.layers"
     is_transposed: bool = False
-    """Whether the model stores its matrices by column, as Conv1D does."""
+    """True if the model stores its matrices by column, as Conv1D does."""
 
     @property
     def model_type(self) -> str:
@@ -69,7 +69,7 @@ class ModuleNames:
 
     @property
     def norm_offset(self) -> float:
-        """What the file adds to the weights of norms."""
+        """Number that the file adds to the weights of norms."""
         return 1.0 if self.architecture.shifts_norms else 0.0
 
 

@@ -13,7 +13,7 @@ MAGIC = b"GGUF"
 _SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 _SIDECAR = "mmproj"
-"""How the names of files begin that hold a vision encoder beside a model."""
+"""Prefix of the names of files that hold a vision encoder beside a model."""
 
 
 def part_names(name: str) -> list[str]:

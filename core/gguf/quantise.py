@@ -28,7 +28,7 @@ from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.blocks import BlockFormat, quantise
 
 _NARROW = {Q4_K: Q5_0, Q5_K: Q5_0, Q6_K: Q8_0}
-"""What matrices get whose columns do not divide into blocks of 256."""
+"""Types of matrices whose columns do not divide into blocks of 256, by the type of others."""
 
 _JOINT = ("c_attn", "qkv_proj", "query_key_value")
 _SENSITIVE = ("v_proj", "down_proj", "mlp.c_proj", "fc2")
@@ -53,7 +53,7 @@ class Mix:
         """The type of a linear layer by its name in the model, but for the output layer."""
         if name.endswith(_JOINT):
             return self.joint
-        layer = layer_of(name)
+        layer = _layer_of(name)
         if layer is None or not name.endswith(_SENSITIVE):
             return self.most
         return self.sensitive_of(layer, num_layers)
@@ -93,7 +93,7 @@ def fitting(kind: BlockType, num_columns: int) -> BlockType | None:
     return None if num_columns % kind.size else kind
 
 
-def layer_of(name: str) -> int | None:
+def _layer_of(name: str) -> int | None:
     """Return the index of the layer that a module belongs to, by its name."""
     found = re.search(r"\.(\d+)\.", name)
     return None if found is None else int(found[1])

@@ -70,7 +70,7 @@ class Strings(Sequence[str]):
 
 
 def starts_of(data: memoryview, at: int, count: int) -> array[int] | None:
-    """Where each of ``count`` strings starts from ``at`` on, then their end.
+    """Return the start of each of ``count`` strings from ``at`` on, then their end.
 
     None if they end beyond the data.
     """
@@ -94,7 +94,7 @@ def starts_of(data: memoryview, at: int, count: int) -> array[int] | None:
 
 
 def _found(window: memoryview) -> np.ndarray:
-    """Where the first strings of a window start, as far as each is where the one before ends."""
+    """Return the starts of a window's first strings, each where the previous one ends."""
     data = np.frombuffer(window, np.uint8)
     is_zero = data == 0
     count = max(len(data) - 7, 0)

@@ -177,7 +177,7 @@ def _bits(packed: torch.Tensor) -> torch.Tensor:
 
 
 def _scales_and_minimums(blocks: Blocks) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of the 8 sub-blocks of Q4_K and Q5_K, each ``[num_blocks, 8, 1]``.
+    """Scales and minimums of the 8 sub-blocks of Q4_K and Q5_K, each ``[num_blocks, 8, 1]``.
 
     Bytes 4 to 15 hold 6 bits of each: four scales and four minimums in the low bits of eight bytes,
     the rest in the nibbles of the last four and in the high bits of the first eight.

@@ -133,7 +133,7 @@ def _other_cache(config: Any) -> str | None:
 
 
 def _keeps_state(model: Any) -> bool:
-    """Whether the configuration names layers with state besides keys and values."""
+    """Return true if the configuration names layers with state besides keys and values."""
     kinds = getattr(model.config.get_text_config(), "layer_types", None) or ()
     return is_stateful(model) or not _STATEFUL.isdisjoint(kinds)
 

@@ -112,7 +112,7 @@ class QuickOnMeta(torch.overrides.TorchFunctionMode):
 
 
 def _is_plain(args: tuple[Any, ...]) -> bool:
-    """Whether these are a tensor of floats on "meta" and numbers."""
+    """Return true if these are a tensor of floats on "meta" and numbers."""
     tensor, *others = args
     return (
         type(tensor) is torch.Tensor

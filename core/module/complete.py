@@ -68,7 +68,7 @@ def _may_lack(module: Any, key: str) -> bool:
 
 
 def _hint(unexpected: list[str]) -> str:
-    """Why names do not fit, if it is a wrapper's prefix."""
+    """Return the reason why names do not fit, if it is a wrapper's prefix."""
     found = next(filter(None, map(_WRAPPERS.search, unexpected)), None)
     if found is None:
         return ""
@@ -76,7 +76,7 @@ def _hint(unexpected: list[str]) -> str:
 
 
 def _own(module: Any, unexpected: list[str]) -> list[str]:
-    """Those in parts that a model without a head has: others are heads."""
+    """Return the tensors in parts that a model without a head has: others are heads."""
     parts = {name for name, _ in module.named_children()}
     return [key for key in unexpected if key.partition(".")[0] in parts]
 

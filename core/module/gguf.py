@@ -19,6 +19,7 @@ from torch import nn
 
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
+from core.gguf.describe import check_vocabulary
 from core.gguf.facts import ROPE_FACTORS
 from core.gguf.file import GgufFile, Tensor
 from core.gguf.module_names import ModuleNames, modules_of
@@ -44,9 +45,9 @@ class Parameter:
     order: np.ndarray | None = None
     """Rows of the file in the model's order."""
     offset: float = 0.0
-    """What the file has added to the values."""
+    """Number that the file has added to the values."""
     is_transposed: bool = False
-    """Whether the model has the transpose of what the file has."""
+    """True if the model has the transpose of the file's matrix."""
 
     def values(self, dtype: torch.dtype) -> torch.Tensor:
         """The parameter, contiguous, rounded to ``dtype``."""
@@ -168,7 +169,7 @@ def _order_of_heads(num_rows: int, head_dim: int, parameter: str) -> np.ndarray:
 
 
 _MAKERS = {torch.empty, torch.ones, torch.zeros}
-"""What modules make their parameters with, before they are initialised."""
+"""Functions with which modules make their parameters, before they are initialised."""
 
 
 def load_gguf(config: ModelConfig, path: Path, device: torch.device) -> Any:
@@ -198,7 +199,7 @@ def _load(file: GgufFile, dtype: torch.dtype) -> Any:
     from transformers.initialization import no_init_weights  # noqa: PLC0415
 
     names, hf_config = config_of(file)
-    _check_vocabulary(file, hf_config.vocab_size)
+    check_vocabulary(file, hf_config.vocab_size)
     with no_init_weights(), _WithoutMemory():
         module = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
     weights = weights_in(file, names, module)
@@ -238,13 +239,6 @@ class _WithoutMemory(torch.overrides.TorchFunctionMode):
         if func in _MAKERS:
             kwargs = kwargs | {"device": "meta"}
         return restored_if_needed(func, *args, **kwargs)
-
-
-def _check_vocabulary(file: GgufFile, num_rows: int) -> None:
-    """Refuse tokens that the embedding has no row for."""
-    num_tokens = file.metadata.count("tokenizer.ggml.tokens")
-    if num_tokens > num_rows:
-        raise ModelLoadError(f"it has {num_tokens} tokens and {num_rows} rows of embeddings")
 
 
 def _shapes(module: Any) -> dict[str, torch.Size]:

@@ -32,7 +32,7 @@ class _Node(msgspec.Struct, array_like=True):
 
 
 class _Kept(msgspec.Struct, array_like=True):
-    """What a file holds: what it was made of, and the Listing."""
+    """The content of a file: a digest of the Listing's sources, and the Listing."""
 
     digest: str
     root: _Node

@@ -39,7 +39,7 @@ _MARKS = ("allow_in_graph", "assume_constant_result", "disable")
 """Functions of the compiler that mark other functions for it."""
 
 _MASK_CLASS = "TransformGetItemToIndex"
-"""What functions of masks use, without a compilation."""
+"""Class that functions of masks use without a compilation."""
 
 _LISTER = "transformers.utils.import_utils"
 
@@ -51,7 +51,7 @@ _MODULES = (
 
 
 def import_modelling() -> None:
-    """Import it. Does nothing if it has been imported already, whoever did that. Core thread."""
+    """Import it, unless it has been imported already, by any code. Core thread."""
     if _MODULES[0] in sys.modules:
         return
     if "transformers" not in sys.modules:
@@ -150,14 +150,14 @@ def _put_stand_ins() -> None:
 
 
 class _StandIn(ModuleType):
-    """A module with a few names. Whoever wants another one gets that of the original."""
+    """A module with a few names. Any other name is the original module's."""
 
     def __init__(self, name: str, names: dict[str, Callable[..., Any]]) -> None:
         super().__init__(name)
         self.__dict__.update(names)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__file__":  # asked of all modules by whoever looks for the module of a frame
+        if name == "__file__":  # asked of all modules to find the module of a frame
             raise AttributeError(name)
         if name == "__path__" and self.__name__ != COMPILER:  # asked at every import
             raise AttributeError(name)
@@ -165,7 +165,7 @@ class _StandIn(ModuleType):
 
 
 def _original(module: str, name: str) -> Any:
-    """What a module really has under this name; it takes the place of its stand-in."""
+    """Return the attribute of the original module, which takes the place of its stand-in."""
     torch_import.restore()  # a compiler asks for the results of operations on "meta"
     if isinstance(sys.modules.get(module), _StandIn):
         del sys.modules[module]
@@ -173,12 +173,12 @@ def _original(module: str, name: str) -> Any:
 
 
 def _mask_class() -> Any:
-    """Stand in for the class of ``COMPILER_MASKS``."""
+    """Replacement of the class of ``COMPILER_MASKS``."""
     return _original(COMPILER_MASKS, _MASK_CLASS)()
 
 
 def _unmarked(function: Any = None, *_values: Any, **_options: Any) -> Any:
-    """Stand in for a decorator with or without options."""
+    """Replacement of a decorator with or without options: leaves the function as it is."""
     return _unmarked if function is None else function
 
 

@@ -16,7 +16,7 @@ from core.system.private_names import has_hooks
 
 
 def is_plain(module: Any) -> bool:
-    """Whether a module has an ordinary weight, and computes what its class says with it."""
+    """Return true if a module has an ordinary weight, and computes what its class says with it."""
     return (
         type(getattr(module, "weight", None)) is nn.Parameter
         and module.weight.dtype in COMPUTED

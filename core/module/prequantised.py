@@ -58,5 +58,5 @@ def move(module: Any, device: torch.device) -> Any:
 
 
 def is_quantised(module: Any) -> bool:
-    """Whether a loaded model has quantised layers of a library."""
+    """Return true if a loaded model has quantised layers of a library."""
     return bool(getattr(module, "is_quantized", False))

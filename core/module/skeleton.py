@@ -60,5 +60,5 @@ def _module(config: ModelConfig, device: torch.device) -> tuple[Any, torch.dtype
         ).eval()
     module.tie_weights()
     if path is not None:
-        weights_in(file, names, module)  # refuses what is missing
+        weights_in(file, names, module)  # refuses a file that lacks tensors
     return module, dtype

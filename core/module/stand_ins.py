@@ -1,4 +1,4 @@
-"""check_checkpoint: whether a checkpoint has what its model needs, without reading its weights.
+"""check_checkpoint: refuse a checkpoint that lacks tensors of its model, without reading weights.
 
 transformers loads tensors of the right names, shapes and types that have no memory.
 """

@@ -10,7 +10,8 @@ kernel. The result of a sequence is bitwise independent of the rest of the batch
     backend.use(plan)
     ... run once eagerly, which compiles the kernels; then capture the forward pass ...
 
-    backend.plan_decode(batch, plan)                      # each step, on the replaying stream
+    num_words = plan.fill(batch, words)                   # each step
+    ... copy them to plan.words on the replaying stream ...
     graph.replay()
 
 Capture and replays must be on one stream, or be ordered by events: all plans share the memory of
@@ -153,12 +154,6 @@ class TritonBackend:
 
     def use(self, plan: PackedDecodePlan) -> None:
         self._plan = plan.step
-
-    def plan_decode(self, batch: ModelInput, plan: PackedDecodePlan) -> None:
-        """Copy a decode step to ``plan`` in one transfer, and use it."""
-        num_words = plan.fill(batch, self._uploads.take(len(plan.words)))
-        self._uploads.send(num_words, plan.words)
-        self.use(plan)
 
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int

@@ -1,4 +1,4 @@
-"""Which tokens end an answer.
+"""The tokens that end an answer.
 
 Files name one end token, but chat models often have two: the end of a text and of a turn.
 Further ones are control tokens whose text is one of ``_TEXTS``.

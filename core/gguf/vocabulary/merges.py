@@ -1,4 +1,4 @@
-"""The merges of a vocabulary: those in the file, or for SentencePiece those that scores stand for.
+"""The merges of a vocabulary: the file's own, or for SentencePiece the ones that scores imply.
 
 SentencePiece joins the two neighbours whose joint token has the best score. A list of merges in
 the order of the joint token's rank does the same.

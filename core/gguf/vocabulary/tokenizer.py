@@ -21,7 +21,7 @@ from core.gguf.vocabulary.merges import Merges, merges_of
 from core.gguf.vocabulary.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-"""What SentencePiece writes for a space."""
+"""SentencePiece's character for a space."""
 
 _USER_DEFINED = 4
 """The type of tokens that are found in any text and are not special."""

@@ -64,6 +64,8 @@ class Kernels:
             function.restype = _RESULTS.get(name)
         self.library = library
         self.panel: int = library.rose_panel()
+        self.panel_bytes: Callable[[int, int], int] = library.rose_panel_bytes
+        """Bytes of ``panel`` rows of a packed weight, by its format and number of columns."""
         self.pack_rows: Function = library.rose_pack_rows
         self.block_values: Callable[[int], int] = library.rose_block_values
         self.block_bytes: Callable[[int], int] = library.rose_block_bytes
@@ -79,15 +81,10 @@ class Kernels:
         self.layers: Function = library.rose_layers
         names = map(library.rose_stage_name, itertools.count())
         self.stage_names = tuple(name.decode() for name in itertools.takewhile(bool, names))
-        """Of the kinds of stages that ``layers`` measures."""
+        """Names of the kinds of stages that ``layers`` measures."""
         self.return_core: Function = library.rose_return_core
         self.bind: Function = library.rose_bind
         self.layout: Callable[..., bytes | None] = library.rose_layout
-        self._panel_bytes: Callable[[int, int], int] = library.rose_panel_bytes
-
-    def panel_bytes(self, fmt: int, num_columns: int) -> int:
-        """Bytes of a panel: ``panel`` rows of a packed weight with so many columns."""
-        return self._panel_bytes(fmt, num_columns)
 
 
 def address(tensor: torch.Tensor | None) -> int | None:

@@ -12,6 +12,7 @@ from core.kernels.cpu.bindings import Kernels
 from core.kernels.cpu.linear import (
     GroupedWeight,
     PackedWeight,
+    interleave_addresses,
     interleave_biases,
     padded_bias,
     padded_rows,
@@ -127,10 +128,7 @@ def _addresses(kernels: Kernels, parts: list[Bytes], *, is_gated: bool) -> npt.N
             for part in parts
         ]
     )
-    if is_gated:
-        runs = rows.reshape(2, -1, kernels.panel // 2).swapaxes(0, 1)
-        rows = np.ascontiguousarray(runs).reshape(-1)
-    return rows
+    return interleave_addresses(kernels, rows) if is_gated else rows
 
 
 def _check(kernels: Kernels, fmt: BlockFormat, rows: Bytes, num_columns: int) -> int:

@@ -22,11 +22,30 @@ from core.system.user_folders import user_folders
 
 logger = logging.getLogger("roseinfer.core")
 
+SOURCES = Path(__file__).parent / "source"
+
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-fopenmp",
+    "-fPIC",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fvisibility=hidden",
+    "-Wno-psabi",
+)
+
+COMPILERS = ("c++", "g++", "clang++")
+
 TIMEOUT = 300.0
 """Seconds after which a running compiler is stopped."""
 
 LOCK_TIMEOUT = TIMEOUT
 """Seconds to wait for another process that compiles."""
+
+POLL_INTERVAL = 0.1
+"""Seconds between two attempts to take a lock."""
 
 COMMON = "common.h"
 """The header that is compiled once for all sources, if it is beside them."""
@@ -117,28 +136,6 @@ def _run(command: list[str]) -> None:
         raise KernelsUnavailable(
             f"{compiler} failed: {first or f'exit status {done.returncode}'}"[:300]
         )
-
-
-logger = logging.getLogger("roseinfer.core")
-
-SOURCES = Path(__file__).parent / "source"
-
-FLAGS = (
-    "-std=c++17",
-    "-O3",
-    "-march=native",
-    "-fopenmp",
-    "-fPIC",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fvisibility=hidden",
-    "-Wno-psabi",
-)
-
-COMPILERS = ("c++", "g++", "clang++")
-
-POLL_INTERVAL = 0.1
-"""Seconds between two attempts to take a lock."""
 
 
 def compiled_library(cache: Path | None = None, more_flags: tuple[str, ...] = ()) -> Path:

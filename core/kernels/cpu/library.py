@@ -69,7 +69,7 @@ def _share_openmp() -> None:
 def check_layouts(rose_layout: Callable[..., bytes | None]) -> None:
     """Raise KernelsUnavailable, with its name, if a structure is not what C++ reads.
 
-    ``rose_layout`` is described in source/layouts.cpp.
+    ``rose_layout`` is described in source/layer/layouts.cpp.
     """
     size, last = c_int64(), c_int64()
     found = set()

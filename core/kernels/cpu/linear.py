@@ -51,7 +51,7 @@ class Epilogue(IntEnum):
 
     @property
     def is_gated(self) -> bool:
-        """Whether the result has half as many columns as the weight has rows."""
+        """True if the result has half as many columns as the weight has rows."""
         return self >= Epilogue.GELU_TANH_GATE
 
 
@@ -175,12 +175,18 @@ def interleave(kernels: Kernels, gate: torch.Tensor, up: torch.Tensor) -> Rows |
 
     Returns None if their shapes differ or their rows do not divide into such runs.
     """
-    half = kernels.panel // 2
-    if gate.shape != up.shape or len(gate) % half:
+    if gate.shape != up.shape or len(gate) % (kernels.panel // 2):
         return None
     stacked = Rows.of([gate, up])
-    runs = stacked.addresses.reshape(2, -1, half).swapaxes(0, 1)
-    return Rows(stacked.tensors, np.ascontiguousarray(runs).reshape(-1), stacked.num_columns)
+    addresses = interleave_addresses(kernels, stacked.addresses)
+    return Rows(stacked.tensors, addresses, stacked.num_columns)
+
+
+def interleave_addresses(
+    kernels: Kernels, addresses: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Order the addresses of the rows of gate, then up, as ``interleave`` does rows."""
+    return addresses.reshape(2, -1, kernels.panel // 2).swapaxes(0, 1).reshape(-1)
 
 
 def interleave_biases(

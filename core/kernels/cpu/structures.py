@@ -1,4 +1,4 @@
-"""Argument structures of the kernels. They mirror attention.h, layer.h and model.h in source/.
+"""Argument structures of the kernels. They mirror the headers in source/attention and source/layer.
 
 The headers document the fields.
 """
@@ -14,11 +14,11 @@ from core.kernels.cpu.bindings import address
 from core.kernels.cpu.linear import Epilogue, Format, GroupedWeight, PackedWeight, padded_rows
 
 CACHE_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
-"""Mirrors ``CacheType`` in source/attention.h."""
+"""Mirrors ``CacheType`` in source/attention/attention.h."""
 
 
 class AttentionStep(ctypes.Structure):
-    """Mirrors ``AttentionStep`` in source/attention.h, which documents the fields."""
+    """Mirrors ``AttentionStep`` in source/attention/attention.h, which documents the fields."""
 
     _fields_ = (
         ("slots", c_void_p),
@@ -39,7 +39,7 @@ class AttentionStep(ctypes.Structure):
 
 
 class AttentionCall(ctypes.Structure):
-    """Mirrors ``AttentionCall`` in source/attention.h."""
+    """Mirrors ``AttentionCall`` in source/attention/attention.h."""
 
     _fields_ = (
         ("step", c_void_p),
@@ -74,7 +74,8 @@ class AttentionCall(ctypes.Structure):
 
 
 MAX_PARTS = 4
-"""Most parts of a matrix in several formats. Mirrors ``Products::MOST`` in layer/layer.cpp."""
+"""Most parts of a matrix in several formats. Mirrors ``Products::MOST`` in
+source/linear/products.h."""
 
 
 class NormCall(ctypes.Structure):
@@ -195,7 +196,7 @@ class Latent(ctypes.Structure):
 
 
 class LayerStep(ctypes.Structure):
-    """What changes from step to step."""
+    """The fields of a LayerCall that change from step to step."""
 
     _fields_ = (
         ("num_tokens", c_int64),
@@ -263,7 +264,8 @@ class LayerCall(ctypes.Structure):
 
 
 ANGLES = 256
-"""Positions whose angles follow each other in memory. Mirrors ``ANGLES`` in source/model.h."""
+"""Positions whose angles follow each other in memory. Mirrors ``ANGLES`` in
+source/layer/model.h."""
 
 _PLAIN = {
     torch.float32: Format.FLOAT32,
@@ -310,7 +312,7 @@ class Angles(ctypes.Structure):
 
 
 class ModelCall(ctypes.Structure):
-    """What a language model has before and after its decoder layers."""
+    """The parts of a language model before and after its decoder layers."""
 
     _fields_ = (
         ("tokens", Table),

@@ -45,14 +45,14 @@ def _array(numbers: list[int]) -> ctypes.Array[ctypes.c_int64]:
 class LentCore:
     """A ``Lender`` (core/system/hand_over.py).
 
-    The last thread of a team waits for its core; ``source/team.h`` says how.
+    The last thread of a team waits for its core; ``source/threads/team.h`` says how.
     """
 
     def __init__(self, kernels: Kernels) -> None:
         self._word = ctypes.c_int32()
         self._return_core = kernels.return_core
         self.address = ctypes.addressof(self._word)
-        """Of the word that ``Kernels.layers`` takes. It is valid as long as this object."""
+        """Address of the word that ``Kernels.layers`` takes, valid as long as this object."""
 
     def lend(self) -> None:
         """Core thread only."""

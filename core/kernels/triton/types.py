@@ -16,7 +16,7 @@ def _empty_kernel():
 
 
 IS_INTERPRETED = not isinstance(_empty_kernel, JITFunction)
-"""Whether Triton's interpreter runs the kernels, on any device (TRITON_INTERPRET=1)."""
+"""True if Triton's interpreter runs the kernels, on any device (TRITON_INTERPRET=1)."""
 
 _DOT_TYPES = {
     torch.float32: tl.float32,

@@ -16,6 +16,7 @@ from core.kv.storage import KVStorage
 pytest.importorskip("triton")
 
 from core.attention.triton.backend import TritonBackend
+from core.attention.triton.decode_plan import PackedDecodePlan
 from core.kernels.triton.types import IS_INTERPRETED
 from tests.support.sdpa_attention import SDPABackend
 
@@ -108,6 +109,16 @@ def triton_over(storage: KVStorage) -> TritonBackend:
     return TritonBackend(storage, LAYERS, shortest_split=SHORTEST_SPLIT)
 
 
+def use_filled(
+    backend: TritonBackend, plan: PackedDecodePlan, shapes: list[tuple[int, int]]
+) -> None:
+    """Fill the plan with a step, as the graphs do, and use it."""
+    host = np.full(len(plan.words), 2**31 - 1, dtype=np.int32)
+    num_words = plan.fill(batch_of(shapes, HOST), host)
+    plan.words[:num_words].copy_(torch.from_numpy(host[:num_words]))
+    backend.use(plan)
+
+
 @pytest.mark.parametrize(
     ("layer", "shapes", "dtype"),
     [
@@ -194,7 +205,7 @@ def test_a_decode_plan_equals_a_plain_plan(layer: int, device: torch.device) -> 
         backend.plan(batch)
         expected = backend.forward(*(state[:n] for state in states), layer)
         before = storage.keys[layer].clone(), storage.values[layer].clone()
-        backend.plan_decode(batch_of(shapes, HOST), plan)
+        use_filled(backend, plan, shapes)
         actual = backend.forward(*states, layer)
         assert torch.equal(actual[:n], expected)
         assert not actual[n:].any()
@@ -207,13 +218,13 @@ def test_a_decode_plan_keeps_its_tensors_and_rejects_other_steps(device: torch.d
     plan = backend.decode_plan(4, 64)
     step, words = plan.step, plan.words.data_ptr()
     for shapes in ([(63, 1)], [(0, 1), (5, 1), (40, 1), (2, 1)]):
-        backend.plan_decode(batch_of(shapes, HOST), plan)
+        use_filled(backend, plan, shapes)
         assert plan.step is step
         assert plan.words.data_ptr() == words
     with pytest.raises(AssertionError):
-        backend.plan_decode(batch_of([(64, 1)], HOST), plan)
+        use_filled(backend, plan, [(64, 1)])
     with pytest.raises(AssertionError):
-        backend.plan_decode(batch_of([(4, 2)], HOST), plan)
+        use_filled(backend, plan, [(4, 2)])
 
 
 def test_a_decode_plan_in_a_larger_buffer(device: torch.device) -> None:
@@ -359,7 +370,7 @@ def test_a_cuda_graph_replays_steps_of_other_sizes() -> None:
     backend = triton_over(random_storage(device, torch.bfloat16))
     plan = backend.decode_plan(8, 100)
     static = random_states(0, 8, torch.bfloat16, device)
-    backend.plan_decode(batch_of(ONE, HOST), plan)
+    use_filled(backend, plan, ONE)
     backend.forward(*static, 0)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -369,7 +380,7 @@ def test_a_cuda_graph_replays_steps_of_other_sizes() -> None:
         n = len(shapes)
         backend.plan(batch)
         expected = backend.forward(*(state[:n] for state in static), 0)
-        backend.plan_decode(batch_of(shapes, HOST), plan)
+        use_filled(backend, plan, shapes)
         graph.replay()
         assert torch.equal(output[:n], expected)
         assert not output[n:].any()

@@ -26,9 +26,12 @@ print("sympy" in sys.modules)
 
 
 def test_a_load_imports_no_symbolic_algebra() -> None:
-    done = subprocess.run(  # noqa: S603 - this interpreter
-        [sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True, check=False
-    )
+    """A load that has to prove its model first does: the second one remembers the verdict."""
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM]
+    for _ in range(2):
+        done = subprocess.run(  # noqa: S603 - this interpreter
+            command, capture_output=True, text=True, check=False
+        )
     assert done.stdout.split() == ["False"], done.stderr
 
 
