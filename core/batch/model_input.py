@@ -69,7 +69,10 @@ class ModelInput:
         )
 
     def on(self, device: torch.device, uploads: Uploads | None = None) -> ModelInput:
-        """A copy with its tensors on ``device``: one transfer, without waiting for it."""
+        """A copy with its tensors on ``device``: one transfer, without waiting for it.
+
+        Returns the batch itself on a CPU.
+        """
         if device.type == "cpu":
             return self
         own = (self.token_ids, self.positions, self.slots, self.logits_indices)

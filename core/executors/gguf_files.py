@@ -18,6 +18,7 @@ from core.gguf.file import GgufFile
 from core.gguf.values import PLAIN_TYPES, narrowest, plain_values, values_of
 from core.gguf.vocabulary.end_tokens import end_token_ids
 from core.load.loaded_model import context_length
+from core.load.room import check_room
 from core.module.gguf import gguf_dtype
 from core.weights.roles import MetaTensors
 
@@ -28,6 +29,7 @@ def gguf_files(config: ModelConfig, path: Path) -> Files:
     """A GGUF file. Matrices stay as they are in it, unless a type or a quantisation is wanted."""
     if config.config is not None:
         raise ModelLoadError("--config is not used with a GGUF file, which has its own")
+    check_room(config, path)
     file = GgufFile.open(path)
     try:
         values, _, names = describe_file(file, 0)

@@ -17,8 +17,6 @@ from core.kernels.cpu.linear import Format
 from core.kernels.cpu.threads import bind_threads
 from core.load.config_files import end_ids
 from core.load.loaded_model import LoadedModel
-from core.load.room import check_room
-from core.load.source import find_gguf
 from core.models.sizes import num_parameters, roles_of, sizes_of
 from core.weights.packer import Packer
 from core.weights.quantiser import Quantiser
@@ -39,7 +37,6 @@ def load_described(config: ModelConfig, model: Described) -> LoadedModel:
 
     Raises Undescribed for tensors that the spec does not fit, and ModelLoadError.
     """
-    check_room(config, find_gguf(config))
     bind_threads(model.kernels)  # before the owners of panels pack them
     packer, files = Packer(model.kernels, model.format), model.files
     quantiser = None

@@ -21,8 +21,6 @@ from core.module.state_dict import load_state_dict
 from core.observe import load_progress
 from core.system.device_memory import enough_memory
 
-__all__ = ["LoadedModel", "load_model"]
-
 
 def load_model(config: ModelConfig) -> LoadedModel:
     """Load the weights and move them to the device. Raises ModelLoadError with a one-line message.

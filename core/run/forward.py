@@ -50,7 +50,6 @@ class EagerForward:
         self.backend = backend
         self.device = device
         self.last_tokens = last_tokens
-        self._is_elsewhere = device.type != "cpu"
         self._executor = executor
         self._uploads = Uploads(device)
 
@@ -60,8 +59,7 @@ class EagerForward:
 
     def __call__(self, batch: ModelInput) -> Logits:
         is_resolved = self.last_tokens is None or bool((batch.token_ids >= 0).all())
-        if self._is_elsewhere:
-            batch = batch.on(self.device, self._uploads)
+        batch = batch.on(self.device, self._uploads)
         if not is_resolved:
             assert self.last_tokens is not None
             batch = replace(batch, token_ids=self.last_tokens.resolve(batch.token_ids))
